@@ -95,10 +95,10 @@ def _program() -> list[str]:
     return [sys.executable, *(["-m", "repro"] if _draws else ["-c", f"import runpy, sys; {undrawn}"])]
 
 
-def started(*arguments: str, **variables: str) -> subprocess.Popen[str]:
-    """Starts it on the CPU, in a session of its own, to be listened to and stopped."""
+def started(*arguments: str, program: Sequence[str] = (), **variables: str) -> subprocess.Popen[str]:
+    """Starts it, or a `program` like it, on the CPU, in a session of its own, to be listened to and stopped."""
     return subprocess.Popen(
-        [*_program(), *arguments],
+        [*(program or _program()), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

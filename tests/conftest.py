@@ -19,7 +19,7 @@ from repro.datafile import expected_folder
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 
-# Those that measure, train, load the stack, draw pages, open a browser or set a stack up.
+# Those that measure, train, load the stack, draw pages, open a browser, set a stack up or start several nodes.
 SLOW_FIXTURES = {
     "fork_server",
     "private_server",
@@ -30,6 +30,7 @@ SLOW_FIXTURES = {
     "browser",
     "house",
     "wheels",
+    "start",
 }
 
 

@@ -153,7 +153,7 @@ def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     out = str(tmp_path / "probes.json")
     calibration = started("calibrate", "--processes", "2", "--out", out, TMPDIR=str(tmp_path))
-    while len(family := psutil.Process(calibration.pid).children(recursive=True)) < 2:  # the server and a rank
+    while not (family := psutil.Process(calibration.pid).children(recursive=True)):  # the server
         assert calibration.poll() is None
         time.sleep(0.02)
     calibration.terminate()

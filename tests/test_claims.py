@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -555,9 +556,10 @@ NEED_A_RUN = {
 FOUR = ("RTX 3090", "A6000", "A100", "H100")
 
 
+@cache
 def search(
     *gpus: str, best: float = 10.0, counts: Iterable[int] = COUNTS, models: Iterable[str] = PYTHIA, factor: float = 1.0
-) -> list[Record]:
+) -> tuple[Record, ...]:
     """The whole search on these GPUs (default: the paper's four): free lunch alone takes 20 days, one memory-saving
     settings `best`, the others 30, but the last two 40, each times `factor`. The median is 30."""
     found = []
@@ -566,7 +568,7 @@ def search(
         days = dict.fromkeys(space, 30.0) | {space[0]: 20.0, space[1]: best}
         days |= dict.fromkeys(space[-2:], 40.0)
         found += [record(model, settings, factor * number, gpu=gpu, count=count) for settings, number in days.items()]
-    return found
+    return tuple(found)
 
 
 def test_without_a_run_they_name_the_command_that_measures_them() -> None:
@@ -627,12 +629,12 @@ def test_a_gpu_that_is_not_the_papers_settles_nothing_and_counts_where_no_other_
 
 @pytest.mark.parametrize("otherwise", ["flash", "without TF32"])
 def test_what_stands_for_no_cell_refutes_no_search(otherwise: str) -> None:
-    records = search(best=5)
-    for each in records:
-        if otherwise == "flash":
-            each.settings = replace(Settings.parse(each.settings), attention="flash").id
-        else:
-            each.ran = replace(each.ran, tf32=False)
+    records = [
+        replace(each, settings=replace(Settings.parse(each.settings), attention="flash").id)
+        if otherwise == "flash"
+        else replace(each, ran=replace(each.ran, tf32=False))
+        for each in search(best=5)
+    ]
     checked = check("best-over-median", records)
     assert checked.verdict == "needs_measurement"
     assert "they are of other models or settings" in checked.reason
@@ -717,8 +719,8 @@ def test_the_largest_gain_is_a_mean_over_models_or_numbers_of_gpus() -> None:
     assert checked.verdict == "differs"
 
 
-@pytest.mark.parametrize("id", ["memory-saving-gain", "review-memory-saving-gain"])
-def test_the_largest_gain_of_some_gpus_refutes_the_paper_only_where_it_is_larger(id: str) -> None:
+def test_the_largest_gain_of_some_gpus_refutes_the_paper_only_where_it_is_larger() -> None:
+    id = "memory-saving-gain"
     lower = check(id, search("H100", best=10))
     assert lower.verdict == "needs_measurement"
     assert "50 %, measured in 20 cells of H100; the paper's RTX 3090, A6000 and A100 are missing" in lower.reason
@@ -726,6 +728,7 @@ def test_the_largest_gain_of_some_gpus_refutes_the_paper_only_where_it_is_larger
     assert check(id, search("H100", best=5)).verdict == "differs"
     assert check(id, search(best=5.8)).verdict == "holds"
     assert check(id, search(best=10)).verdict == "differs"
+    assert check("review-memory-saving-gain", search(best=5.8)).verdict == "holds"
 
 
 def test_a_gain_that_is_a_mean_refutes_nothing_while_cells_of_it_are_missing() -> None:
@@ -845,27 +848,23 @@ def test_the_kept_run_of_tiny_recipes_is_no_measurement_of_the_paper() -> None:
     assert all(row["recomputed"] is None for row in needing)
 
 
-@pytest.mark.parametrize("format", ["text", "markdown", "csv", "json"])
+@pytest.mark.parametrize("format", ["text", "json"])
 def test_a_run_of_which_nothing_counts_for_any_claim_is_reported_with_the_way_out(tmp_path: Path, format: str) -> None:
     output = repro("claims", "--measured", "results/cpu-2-cores", "--format", format).stderr
     assert output == (
         "repro: results/cpu-2-cores: it settles no claim, as none of the 57 records counts: 57 are of tiny recipes, 57 "
         "are of the CPU; python -m repro --gpus all measures what does\n"
     )
-    counts = results_folder(tmp_path / "run", record("vit", "naive", 1.0, scale="tiny"), *search(counts=(2,)))
+    counts = results_folder(tmp_path / "run", record("vit", "naive", 1.0, scale="tiny"), *search("H100", counts=(2,)))
     assert "settles no claim" not in repro("claims", "--measured", str(counts), "--format", format).stderr
 
 
 def test_a_results_folder_is_checked_from_the_command_line(tmp_path: Path) -> None:
-    folder = results_folder(tmp_path / "run", *search(counts=(2, 4, 8), factor=128.0))
-    rows = {row["id"]: row for row in answer("claims", "--measured", str(folder))}
-    assert (rows["best-over-median"]["verdict"], rows["best-over-median"]["recomputed"]) == (
-        "differs",
-        pytest.approx(3),
-    )
-    traced = repro("claims", "best-over-median", "--measured", str(folder)).stdout
-    assert "Pythia-1B on 4 H100, 21 memory-saving settings ran: median / best = 3840 / 1280 = 3" in traced
-    assert "trials.jsonl" in traced
+    folder = results_folder(tmp_path / "run", *search("H100", counts=(1,), models=("pythia-1b",), factor=128.0))
+    (claim,) = answer("claims", "one-gpu-memory-saving", "--measured", str(folder))
+    assert (claim["verdict"], claim["recomputed"]) == ("differs", pytest.approx(50))
+    assert claim["steps"][0] == "Pythia-1B on 1 H100, free_lunch+zero_1+offloading: 1 - 1280 / 2560 = 50 %"
+    assert "trials.jsonl" in {row["file"] for row in claim["rows"]}
 
 
 def test_a_damaged_folder_is_reported_and_its_sound_records_are_used(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import os
 import re
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -47,27 +46,25 @@ from tests.command_line import (
 ITSELF = "compare results/cpu-2-cores results/cpu-2-cores"
 ON_MONEY = [f"{name} --model pythia-1b" for name in ("recommend --either", "rent", "breakeven --gpu A100", "scaling")]
 AT_ONCE = {
-    **dict.fromkeys(("--help", "run --help", "gpus", "recipes", "settings", "table 1", "audit", "claims"), 0.5),
+    **dict.fromkeys(("run --help", "gpus", "recipes", "settings", "table 1", "audit", "claims"), 0.5),
     **dict.fromkeys(("table 1 --corrected", "predict", "rent", "breakeven", *ON_MONEY, ITSELF), 1.0),
 }
 
 
+def seconds_to_answer(command: str) -> float:
+    """A processor's seconds, not the wall's: they do not grow by what else the machine does."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert slow_imports(*command.split()) == set(), command
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 @pytest.mark.alone
-@pytest.mark.parametrize(("arguments", "seconds"), AT_ONCE.items())
-def test_what_needs_no_torch_answers_at_once(arguments: str, seconds: float) -> None:
-    # A processor's seconds, not the wall's: they do not grow by what else the machine does.
-    times = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert process(*arguments.split()).returncode in (0, 3)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert 0 < statistics.median(times) < seconds
-
-
-@pytest.mark.parametrize("command", [command for command in AT_ONCE if command != "--help"])
-def test_what_needs_nothing_that_is_slow_to_import_imports_none_of_it(command: str) -> None:
-    assert slow_imports(*command.split()) == set()
+def test_what_needs_no_torch_answers_at_once_and_imports_nothing_that_is_slow_to_import() -> None:
+    took = {command: seconds_to_answer(command) for command in AT_ONCE}
+    late = [command for command, seconds in AT_ONCE.items() if took[command] >= seconds]
+    again = {command: min(seconds_to_answer(command) for _ in range(3)) for command in late}  # it was disturbed
+    assert {command: seconds for command, seconds in again.items() if seconds >= AT_ONCE[command]} == {}
 
 
 def test_no_commands_options_import_what_is_slow() -> None:
@@ -142,10 +139,8 @@ def test_every_command_that_prints_data_is_asked_for_its_names() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *("--version", "predict --help", "gpus", "recipes", "settings", "table 1", "audit", "claims", "predict"),
-        *(f"{name} --model pythia-1b" for name in ("recommend", "rent", "breakeven", "scaling")),
-        *(ITSELF, "report results/cpu-2-cores --out {tmp_path}"),
-        *("nosuch", "predict --models nosuch"),
+        *("--version", "predict --help", "table 1", "recommend --model pythia-1b", ITSELF),
+        *("report results/cpu-2-cores --out {tmp_path}", "nosuch", "predict --models nosuch"),
     ],
 )
 def test_a_process_tells_what_a_call_in_this_one_does(command: str, tmp_path: Path) -> None:
@@ -174,15 +169,6 @@ def test_the_documentation_has_every_command_and_every_option_of_a_run() -> None
     for action in parser("run")._actions:
         option = max(action.option_strings, key=len)
         assert f"\n| `{option}`" in running, option
-
-
-@pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("2>&-", 0), (">&- 2>&-", 0), ("2>/dev/full", 0)])
-def test_a_stream_that_is_closed_or_full_changes_no_exit_code(closed: str, code: int) -> None:
-    for words, expected in (("claims", code), ("nosuch", 2)):
-        done = subprocess.run(
-            ["sh", "-c", f'"$0" -m repro {words} {closed}', sys.executable], cwd=ROOT, capture_output=True, text=True
-        )
-        assert (done.returncode, done.stderr.count("Traceback")) == (expected, 0), words
 
 
 def test_what_a_terminal_cannot_show_is_reported_in_other_words(tmp_path: Path) -> None:
@@ -435,32 +421,13 @@ def test_a_python_that_strips_what_libraries_read_is_reported_before_any_work(tm
     assert not (tmp_path / "out").exists()
 
 
-def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
-    found = subprocess.run(
-        f"{sys.executable} -m repro gpus | head -1", shell=True, cwd=ROOT, capture_output=True, text=True
-    )
-    assert found.stderr == ""
-
-
-def test_a_reader_that_leaves_early_changes_no_exit_code() -> None:
-    """Of a run with itself: inconclusive, 3."""
-    kept = "results/cpu-2-cores"
-    command = f"{sys.executable} -m repro compare {kept} {kept}"
-    for more in ("", " --format json"):
-        found = subprocess.run(
-            ["bash", "-c", f"{command}{more} | true; exit ${{PIPESTATUS[0]}}"], cwd=ROOT, capture_output=True, text=True
-        )
-        assert (found.returncode, found.stderr) == (3, "")
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", ["claims", "gpus", "gpus --format json", "gpus --help"])
-def test_a_full_disk_behind_the_output_is_one_clear_line(command: str, unbuffered: str) -> None:
+@pytest.mark.parametrize("command", ["claims", "gpus --help"])
+def test_a_full_disk_behind_output_that_is_not_buffered_is_one_clear_line(command: str) -> None:
     with open("/dev/full", "w") as full:
         found = subprocess.run(
             [sys.executable, "-m", "repro", *command.split()],
             cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

@@ -256,12 +256,6 @@ def test_a_side_of_two_recipes_is_incomparable(tmp_path: Path) -> None:
     assert found == ("incomparable", "another recipe: weights 1 or 2, then 2", 3)
 
 
-def test_a_side_of_two_devices_is_incomparable(tmp_path: Path) -> None:
-    mixed = [*processes(count=5), *processes(count=5, gpu="H100")]
-    output = ("incomparable", "another device: A100 or H100, then A100 or H100", 3)
-    assert status(tmp_path, mixed, mixed) == output
-
-
 def sized(side: Sequence[Record], halved: Sequence[int]) -> list[Record]:
     """The same where these processes had to halve their micro batch, and took 1.3 times as long."""
     half = processes(1.3, count=len(side), micro_batch=2)

@@ -281,37 +281,30 @@ def called(check: Check, machine: Machine, slowdown: float, seed: int) -> str:
     return decision.decide(rounds, of_pairs(ratios["after"]), decision.noise_floor(of_pairs(ratios["again"]))).call
 
 
-def share(call: str, check: Check, machine: Machine, slowdown: float) -> float:
-    return sum(called(check, machine, slowdown, seed) == call for seed in range(WINDOWS)) / WINDOWS
+def share(calls: set[str], check: Check, machine: Machine, slowdown: float) -> float:
+    return sum(called(check, machine, slowdown, seed) in calls for seed in range(WINDOWS)) / WINDOWS
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_10_percent_slower_is_called_in_19_of_20_windows(check: Check, machine: Machine) -> None:
-    assert share("regressed", check, machine, 0.10) >= 19 / 20
+    assert share({"regressed"}, check, machine, 0.10) >= 19 / 20
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_5_percent_slower_is_called_in_15_of_20_windows(check: Check, machine: Machine) -> None:
-    assert share("regressed", check, machine, 0.05) >= 15 / 20
+    assert share({"regressed"}, check, machine, 0.05) >= 15 / 20
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_same_stack_is_called_changed_in_1_of_40_windows_at_most(check: Check, machine: Machine) -> None:
-    changed = share("regressed", check, machine, 0.0) + share("improved", check, machine, 0.0)
-    assert changed <= 1 / 40
-
-
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("machine", MACHINES)
-def test_10_percent_faster_is_called_as_often_as_slower(check: Check, machine: Machine) -> None:
-    assert share("improved", check, machine, 1 / 1.1 - 1) >= 19 / 20
+    assert share({"regressed", "improved"}, check, machine, 0.0) <= 1 / 40
 
 
 def test_a_quiet_machine_excludes_a_change() -> None:
-    assert share("unchanged", CHECKS[0], quiet, 0.0) >= 15 / 20
+    assert share({"unchanged"}, CHECKS[0], quiet, 0.0) >= 15 / 20
 
 
 def test_separate_runs_on_a_drifting_machine_are_why_stacks_are_interleaved() -> None:

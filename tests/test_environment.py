@@ -22,7 +22,6 @@ from repro.machine.devices import Device
 from repro.machine.environment import Environment, RunGpu
 from repro.machine.packages import installed_packages
 from repro.machine.stack import authors_environment
-from tests.command_line import process
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -232,22 +231,6 @@ def test_the_commit_is_the_checkout_s_and_says_where_files_differ(
     assert environment.describe([], {}, 0, {}, {}).commit is None, "the repository around it is another's"
 
 
-@pytest.mark.skipif(not (ROOT / ".git").exists() or shutil.which("git") is None, reason="needs a checkout")
-def test_the_commit_is_this_checkout_s_whoever_owns_it_and_wherever_the_run_is_started(tmp_path: Path) -> None:
-    """In a folder of another repository, by git's own words for a checkout of another user."""
-    git(tmp_path, "init", "--quiet")
-    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "of another repository")
-    out = tmp_path / "out"
-    wanted = ["--models", "vit", "--methods", "naive", "--processes", "1", "--steps", "1", "--out", str(out)]
-    git_s = {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1", "GIT_DIR": str(tmp_path / ".git")}
-    done = process(*wanted, cwd=tmp_path, CUDA_VISIBLE_DEVICES="", **git_s)
-    commit = json.loads((out / "environment.json").read_text())["commit"]
-    assert commit is not None, done.stderr
-    assert commit.removesuffix("-dirty") == git(ROOT, "rev-parse", "HEAD")
-    info = json.loads((out / "benchmark.json").read_text())["commit_info"]
-    assert info["id"] + "-dirty" * info["dirty"] == commit
-
-
 @pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.TimeoutExpired("git", 5)])
 def test_where_git_is_missing_or_does_not_answer_the_commit_is_said_to_be_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, capsys: pytest.CaptureFixture[str]
@@ -374,15 +357,6 @@ def test_a_folder_whose_stack_cannot_be_reported_is_refused(tmp_path: Path, brok
     now = environment.describe([], {}, seed=7, options={}, variables={})
     with pytest.raises(UserError, match=r"environment\.json describes no run"):
         environment.refuse_another(tmp_path, now)
-
-
-def test_what_starts_processes_loads_no_report_and_no_claims() -> None:
-    code = (
-        "import sys, repro.machine.stack, repro.lab.experiment, repro.run.calibrate; "
-        "above = ('repro.report', 'repro.claims', 'repro.run.verdict'); "
-        "print([name for name in sys.modules if name.startswith(above)])"
-    )
-    assert _printed(code) == "[]\n"
 
 
 def test_trials_on_gpus_have_the_authors_variables_unless_somebody_set_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,6 +147,7 @@ def test_a_full_build_cache_is_refused_before_any_trial(small_disk: tuple[list[s
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_build_cache_that_is_full_later_is_a_crash_that_names_the_disk(
     small_disk: tuple[list[str], Path], tmp_path: Path
 ) -> None:

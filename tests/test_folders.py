@@ -59,8 +59,9 @@ def test_an_audit_has_the_days_of_all_folders() -> None:
 
     alone = [*audited("--measured", TEXT), *audited("--measured", VISION)]
     assert len(alone) == 2 * 13, "by each clock"
-    assert all(row in audited(*BOTH) for row in alone)
-    assert len(audited(*BOTH)) == len(alone)
+    both = audited(*BOTH)
+    assert all(row in both for row in alone)
+    assert len(both) == len(alone)
 
 
 def test_claims_are_checked_on_the_records_of_all_folders() -> None:
@@ -190,7 +191,7 @@ def test_who_names_the_folder_of_the_folders_is_reported_of_one_in_it() -> None:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """A file of the report of both folders, or, as `stderr`, what is said of it."""
     out = tmp_path_factory.mktemp("both")
     with drawing():
@@ -199,17 +200,17 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     return lambda name: done.stderr if name == "stderr" else (out / name).read_text()
 
 
-def test_it_is_of_the_trials_of_all_and_says_where_each_was_measured(report: Callable[[str], str]) -> None:
+def test_it_is_of_the_trials_of_all_and_says_where_each_was_measured(reported: Callable[[str], str]) -> None:
     for name in ("report.md", "report.html"):
-        text = report(name)
+        text = reported(name)
         assert "Report of 2 runs on 1 x H100" in text
         assert "The 2 runs have 26 trials at paper scale: 13 ok, 11 skipped, 2 out of memory." in text
         assert text.count(f"Measured in {TEXT}.") == 6
         assert text.count(f"Measured in {VISION}.") == 2
 
 
-def test_it_shows_the_environment_of_each(report: Callable[[str], str]) -> None:
-    text, page = report("report.md"), report("report.html")
+def test_it_shows_the_environment_of_each(reported: Callable[[str], str]) -> None:
+    text, page = reported("report.md"), reported("report.html")
     for folder, transformers in ((TEXT, "5.17.0"), (VISION, "5.23.0")):
         part = text.partition(f"### {folder}\n")[2].partition("\n#")[0]
         assert f"transformers {transformers}" in part
@@ -218,16 +219,16 @@ def test_it_shows_the_environment_of_each(report: Callable[[str], str]) -> None:
         assert f"<code>transformers {transformers}</code>" in page
 
 
-def test_it_names_the_problems_of_each_with_its_folder(report: Callable[[str], str]) -> None:
+def test_it_names_the_problems_of_each_with_its_folder(reported: Callable[[str], str]) -> None:
     for folder in (TEXT, VISION):
         problem = f"{folder}/trials.jsonl: "
         for name in ("report.md", "report.html", "stderr"):
-            assert problem in report(name)
+            assert problem in reported(name)
 
 
-def test_it_says_how_to_make_it_again(report: Callable[[str], str]) -> None:
-    assert f"report {TEXT} {VISION}`: this report, from the records alone" in report("report.md")
-    assert f"table 1 --measured {TEXT} --measured {VISION}`: Table 1" in report("report.md")
+def test_it_says_how_to_make_it_again(reported: Callable[[str], str]) -> None:
+    assert f"report {TEXT} {VISION}`: this report, from the records alone" in reported("report.md")
+    assert f"table 1 --measured {TEXT} --measured {VISION}`: Table 1" in reported("report.md")
 
 
 @pytest.mark.slow

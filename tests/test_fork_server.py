@@ -91,7 +91,6 @@ def interrupting(after: float) -> Iterator[None]:
 # --- A job ---
 
 
-@pytest.mark.alone
 def test_a_rank_starts_within_a_second_on_a_warm_server(fork_server: ForkServer, tmp_path: Path) -> None:
     fork_server.start()
     started = [fork_server.call(job("who", tmp_path))[0].value["started"] for _ in range(7)]
@@ -302,11 +301,10 @@ def test_what_ranks_print_goes_through_no_link_and_waits_for_no_pipe(
     assert not victim.exists()
 
 
-def test_logs_beside_a_servers_own_leave_no_results_folder(tmp_path: Path) -> None:
+def test_logs_beside_a_servers_own_leave_no_results_folder(serving: Callable[..., ForkServer], tmp_path: Path) -> None:
     logs, victim = tmp_path / "run" / "logs", tmp_path / "home"
-    logs.mkdir(parents=True)
     victim.mkdir()
-    with ForkServer(logs / "server.log", {}, modules=("json",)) as server:
+    with serving(f"{READY}; exec sleep 60") as server:
         server.start()
         (logs / "trial.log").symlink_to(victim / ".bashrc")
         with pytest.raises(UserError, match=r"trial\.log is a link that leaves the folder, to .*/home/\.bashrc"):
@@ -451,6 +449,7 @@ def test_a_far_end_that_cannot_be_reached_any_more_has_left(error: OSError) -> N
         stream.stop()
 
 
+@pytest.mark.slow
 def test_a_server_whose_near_end_cannot_be_reached_any_more_ends_without_a_word() -> None:
     code = """
 import os, socket
@@ -468,7 +467,6 @@ with Unreachable(fileno=os.dup(far.fileno())) as stream:
     assert (done.stdout, done.stderr) == ("", "")
 
 
-@pytest.mark.alone
 def test_what_comes_bit_by_bit_is_waited_for_no_longer_than_said() -> None:
     near, far = socket.socketpair()
     with near, far:
@@ -492,7 +490,8 @@ def serving(tmp_path: Path) -> Callable[..., ForkServer]:
         python = tmp_path / "python"
         python.write_text(f'#!/bin/bash\nsay() {{ eval "echo \\$1 >&$socket"; }}\nsocket=$3\n{script}\n')
         python.chmod(0o755)
-        return ForkServer(tmp_path / "server.log", environment, str(python))
+        (tmp_path / "run" / "logs").mkdir(parents=True, exist_ok=True)
+        return ForkServer(tmp_path / "run" / "logs" / "server.log", environment, str(python))
 
     return server
 
@@ -508,7 +507,7 @@ def test_a_server_that_ends_while_it_loads_is_reported_with_the_end_of_its_log_w
             assert output.value.remedy == ""
             end = [*map(str, range(7, 21)), "\ufffd"]
             assert str(output.value).splitlines() == ["the fork server has left", "the end of its log:", *end]
-    assert len((tmp_path / "server.log").read_bytes().splitlines()) == 2 * 21
+    assert len((tmp_path / "run" / "logs" / "server.log").read_bytes().splitlines()) == 2 * 21
 
 
 @pytest.mark.parametrize(
@@ -526,6 +525,7 @@ def test_how_a_server_ended_is_reported(serving: Callable[..., ForkServer], end:
     assert ("memory" in error.value.remedy) == ("SIGKILL" in output)
 
 
+@pytest.mark.slow
 def test_a_server_that_the_kernel_killed_for_want_of_memory_names_it_and_the_way_out(tmp_path: Path) -> None:
     """In a control group that has less than the stack takes."""
     group = next((each for each in map(Path, ("/sys/fs/cgroup/memory", "/sys/fs/cgroup")) if each.is_dir()), None)
@@ -601,7 +601,7 @@ def test_a_server_that_ended_while_nobody_looked_is_started_again(
     with serving(f"echo started; {READY}") as server:
         server.start()
         deadline = time.monotonic() + 10
-        while (tmp_path / "server.log").read_text() != "started\n" * 2:
+        while (tmp_path / "run" / "logs" / "server.log").read_text() != "started\n" * 2:
             assert time.monotonic() < deadline, "it was not"
             server.launch()
             time.sleep(0.02)
@@ -612,7 +612,7 @@ def test_a_server_that_is_loaded_is_reported_to_end_and_killed_where_it_does_not
 ) -> None:
     with serving(f"{READY}; eval 'read word <&'$3; sleep 0.1; echo ended") as server:
         server.start()
-    assert (tmp_path / "server.log").read_text() == "ended\n"
+    assert (tmp_path / "run" / "logs" / "server.log").read_text() == "ended\n"
     wait = subprocess.Popen.wait
     monkeypatch.setattr(subprocess.Popen, "wait", lambda each, timeout=None: wait(each, timeout and 0.2))
     before = set(psutil.Process().children())
@@ -673,7 +673,7 @@ def test_a_server_has_its_own_variables_before_ours_this_checkout_and_a_session_
     script = f'echo "$OURS $BOTH $PYTHONPATH"; {session}; cat'
     with serving(script, BOTH="its own") as server, pytest.raises(ServerDiedError):
         server.start()
-    assert (tmp_path / "server.log").read_text() == f"ours its own {output}\nalone\n"
+    assert (tmp_path / "run" / "logs" / "server.log").read_text() == f"ours its own {output}\nalone\n"
 
 
 @pytest.mark.slow
@@ -723,7 +723,6 @@ def test_an_interruption_leaves_no_orphan(private_server: ForkServer, tmp_path: 
     assert not psutil.pid_exists(server.value["parent"])
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_an_interruption_while_the_stack_loads_ends_the_server_at_once(tmp_path: Path) -> None:
     before = set(psutil.Process().children())

@@ -1,6 +1,5 @@
 """The lab report's GAN: a recipe like the others, and none of the paper's nine."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,17 @@ from typing import Any
 import pytest
 
 from repro import models
+from repro.machine.packages import installed_packages
 from repro.machine.support import Stack, obstacle
+from repro.measure.launcher import ForkServer
+from repro.measure.trial import Bench, run
 from repro.models import gan
 from repro.models.recipe import Generation, Optimizer, Scale
 from repro.paper.settings import NAIVE, search_space
 from repro.paper.tables import cells, quantities
-from repro.run.reading import history
-from tests.command_line import answer, process, refusal
+from repro.run.plan import Options, trials
+from repro.run.verdict import judge_tables
+from tests.command_line import answer, refusal
 
 InRanks = Callable[..., list[Any]]
 
@@ -102,14 +105,11 @@ def test_it_needs_torch_alone_and_no_settings_are_refused() -> None:
             assert (missing is None) == (settings.library != "deepspeed")
 
 
-@pytest.mark.slow
-def test_it_runs_in_the_benchmark_and_stands_for_no_cell(tmp_path: Path) -> None:
-    options = ["--models", "gan", "--methods", "naive", "--out", str(tmp_path)]
-    found = process(*options, "--processes", "2", "--format", "json", CUDA_VISIBLE_DEVICES="")
-    assert found.returncode == 0, found.stderr
-    [record] = history(tmp_path)
-    assert (record.recipe, record.status, record.batch.micro_batch) == ("gan", "ok", 8)
+def test_it_runs_in_the_benchmark_and_stands_for_no_cell(fork_server: ForkServer, tmp_path: Path) -> None:
+    [trial] = trials(Options(("gan",), "naive", "tiny", (2,)), [])
+    record = run(trial, Bench(fork_server, Stack(installed_packages(), None), None, tmp_path))
+    assert (record.recipe, record.status, record.batch.micro_batch) == ("gan", "ok", 8), record.reason
     assert record.ran.weights == record.ran.moments_held
     assert record.derived.true_step is not None
     assert record.derived.true_step > 0
-    assert {row["verdict"] for row in json.loads(found.stdout)["verdicts"]} == {"not_measured"}
+    assert {verdict.verdict for verdict in judge_tables([record], 0.15)} == {"not_measured"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -35,7 +34,17 @@ from repro.run.plan import Options
 from repro.run.reading import history
 from repro.run.run import Run
 from repro.run.settings_search import searches
-from tests.command_line import ROOT, altered, documentation, process, process_of, record, refusal, results_folder
+from tests.command_line import (
+    ROOT,
+    altered,
+    answer,
+    documentation,
+    process,
+    process_of,
+    record,
+    refusal,
+    results_folder,
+)
 
 FITTED = calibrations()[EVERYTHING]
 
@@ -482,11 +491,8 @@ def test_a_guided_run_skips_with_its_bound_and_an_exhaustive_one_makes_up_for_it
     assert f"{len(skipped)} skipped" in done.stdout
     assert f"{len(skipped)} skipped" in (tmp_path / "run" / "report.md").read_text()
 
-    again = process(*common, "--search", "guided", "--format", "json", CUDA_VISIBLE_DEVICES="")
-    assert again.returncode == 0, again.stderr
-    assert len(history(Path(folder))) == len(records)
-    [output] = json.loads(again.stdout)["searches"]
-    assert (output["tried"], output["skipped"]) == (len(ran), len(skipped))
+    [told] = answer("report", folder)["searches"]
+    assert (told["tried"], told["skipped"]) == (len(ran), len(skipped))
 
     words = skipped[0].settings.replace("free_lunch", "").strip("+").replace("+", " and ")
     made_up = process(*common, "--methods", "all", "-k", words, CUDA_VISIBLE_DEVICES="")

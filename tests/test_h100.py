@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,23 +105,6 @@ def test_table_3_has_the_size_of_what_was_built() -> None:
     assert rows["ViT"] == 325_688_657
 
 
-def test_of_the_report_fourteen_cells_are_compared(tmp_path: Path) -> None:
-    done = repro("report", TEXT, VISION, "--out", str(tmp_path), "--format", "json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [each["folder"] for each in found["trials"]].count(TEXT) == 11
-    compared = [row for row in found["verdicts"] if row["verdict"] not in ("not_measured", "no_reference")]
-    assert len(compared) == 14
-    assert (tmp_path / "report.md").read_text().startswith("# Report of 2 runs on 1 x H100\n")
-
-
-@pytest.mark.parametrize(("folder", "of_1", "of_4"), [(TEXT, 5, 6), (VISION, 2, 1)])
-def test_claims_on_all_cells_count_those_that_are_compared(folder: str, of_1: int, of_4: int) -> None:
-    reasons = {row["id"]: row["reason"] for row in answer("claims", "--measured", folder)}
-    assert f"{of_1} of its 144 cells were compared" in reasons["table-1-cells"]
-    assert f"{of_4} of its 143 cells were compared" in reasons["table-4-cells"]
-
-
 @pytest.mark.parametrize("folder", [TEXT, VISION])
 def test_an_audit_finds_their_true_days_plausible(folder: str) -> None:
     rows = [
@@ -162,16 +143,6 @@ def test_the_papers_tables_are_predicted_beside_them() -> None:
 # --- Comparisons ---
 
 
-def test_a_run_differs_in_nothing_from_itself() -> None:
-    done = repro("compare", TEXT, TEXT)
-    assert done.returncode == 3, "one start of a stack says nothing of another"
-    assert "Nothing that both record differs." in done.stdout
-    assert {row["ratio"] for row in json.loads(repro("compare", TEXT, TEXT, "--format", "json").stdout)["trials"]} <= {
-        1,
-        None,
-    }
-
-
 def test_the_two_runs_are_of_other_trials_and_of_other_stacks() -> None:
     assert f"{TEXT} and {VISION} have no trial in common" in refusal("compare", TEXT, VISION)
     refused = repro("compare", TEXT, "results/h100")
@@ -182,17 +153,11 @@ def test_the_two_runs_are_of_other_trials_and_of_other_stacks() -> None:
 # --- Money ---
 
 
-@pytest.mark.parametrize("model", ["pythia-160m", "pythia-1b", "roberta", "mamba", "vit", "convnext"])
+@pytest.mark.parametrize("model", ["pythia-1b", "vit"])
 def test_rent_is_for_the_days_that_one_waits(model: str) -> None:
     rows = answer("rent", "--model", model, "--gpu", "H100", "--gpus", "1", *BOTH)["rows"]
     assert {row["origin"] for row in rows} == {"measured"}
     assert {row["days"] for row in rows} == {round(fastest(model).derived.true_days or 0, 3)}
-
-
-def test_a_recommendation_takes_their_days_in_place_of_the_papers() -> None:
-    rows = answer("recommend", "--model", "convnext", *BOTH)["rows"]
-    origins = {(row["gpu"], row["gpus"]): row["origin"] for row in rows}
-    assert [machine for machine, origin in origins.items() if origin == "measured"] == [("H100", 1)]
 
 
 def test_scaling_begins_with_their_days() -> None:

@@ -245,6 +245,7 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
     assert len(refused) == 2
 
 
+@pytest.mark.slow
 def test_the_ranks_of_a_job_take_their_turn_together(tmp_path: Path) -> None:
     def job(server: ForkServer) -> list[Outcome]:
         return server.call(

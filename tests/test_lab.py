@@ -30,7 +30,7 @@ from repro.machine import nvml
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Outcome
 from repro.paper.gpus import find
-from tests.command_line import ROOT, one_line, process, record, refusal, results_folder, started
+from tests.command_line import ROOT, one_line, process, record, refusal, repro, results_folder, started
 
 InRanks = Callable[..., list[Any]]
 SMALL = ["--epochs", "3", "--images", "200"]  # 13 batches of 16, the last of 8
@@ -243,7 +243,7 @@ def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished: 
 def test_the_same_folder_again_trains_nothing_twice_in_any_format(finished: Finished) -> None:
     folder, _ = finished
     began = time.monotonic()
-    again = process("lab", *SMALL, "--out", str(folder), "--format", "json", CUDA_VISIBLE_DEVICES="")
+    again = repro("lab", *SMALL, "--out", str(folder), "--format", "json", CUDA_VISIBLE_DEVICES="")
     assert again.returncode == 0, again.stderr
     assert again.stderr.count("(from an earlier run)") == 2
     assert time.monotonic() - began < 30  # the stack is not even loaded
@@ -252,7 +252,7 @@ def test_the_same_folder_again_trains_nothing_twice_in_any_format(finished: Fini
     assert len(ours) == 1
     assert ours[0]["predicted"] == pytest.approx(3 * sum(found["trainings"][0]["seconds"]))
     assert ours[0]["measured"] == pytest.approx(sum(found["trainings"][1]["seconds"]))
-    as_csv = process("lab", *SMALL, "--out", str(folder), "--format", "csv", CUDA_VISIBLE_DEVICES="").stdout
+    as_csv = repro("lab", *SMALL, "--out", str(folder), "--format", "csv", CUDA_VISIBLE_DEVICES="").stdout
     assert len(list(csv.DictReader(io.StringIO(as_csv)))) == 4 + 1
 
 
@@ -286,7 +286,7 @@ def test_another_machines_trainings_are_not_taken_for_this_ones(finished: Finish
     changed["host"]["cpu"] = "Another CPU"
     path.write_text(json.dumps(changed))
     try:
-        found = process("lab", *SMALL, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+        found = repro("lab", *SMALL, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
         assert found.returncode == 2
         assert "the CPU was Another CPU" in found.stderr
     finally:
@@ -304,7 +304,7 @@ def test_the_lab_and_a_run_leave_each_others_folders_as_they_are(finished: Finis
         (["run", "--models", "vit", "--processes", "1"], trainings, "holds trainings of repro lab; name another"),
     ]:
         kept = _contents(folder)
-        refused = process(*arguments, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+        refused = repro(*arguments, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
         assert f"{folder} {output}" in one_line(refused)
         assert kept == _contents(folder)
 
@@ -417,7 +417,7 @@ def test_a_broken_training_file_is_reported(finished: Finished) -> None:
     kept = path.read_text()
     path.write_text("{}")
     try:
-        found = process("lab", *SMALL, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+        found = repro("lab", *SMALL, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
         assert found.returncode == 2
         assert f"{path}: not a training's times" in found.stderr
     finally:

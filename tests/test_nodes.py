@@ -120,10 +120,25 @@ def repro_of(torchrun: subprocess.Popen[str]) -> psutil.Process:
 # What goes well
 
 
-def test_a_batch_script_runs_two_nodes_as_one_machine_of_twice_the_ranks(tmp_path: Path) -> None:
+def test_where_the_first_node_is_killed_all_end_and_a_batch_script_resumes_as_one_machine_of_twice_the_ranks(
+    start: Start, tmp_path: Path
+) -> None:
     """The script that is printed, under an srun that starts its tasks here."""
     out, bin = tmp_path / "out put", tmp_path / "bin"
     bin.mkdir()
+    command = [*VIT, "--methods", "naive", "--out", str(out)]
+    nodes = step(start, *command)
+    wait_for(out, "logs/vit_*.log", *nodes)
+    everyone = family(*nodes)
+    nodes[0].kill()
+    _, (code, said) = ends(*nodes)
+    assert code == 1
+    last = said.splitlines()[-1]
+    assert last.startswith("repro: node 0 is out of reach: the store that the nodes meet in has gone")
+    assert last.endswith("run the same command again on all nodes: it resumes")
+    _, alive = psutil.wait_procs(everyone, timeout=20)
+    assert alive == []
+
     (bin / "srun").write_text(
         "#!/usr/bin/env bash\n"
         f'echo "$@" > {shlex.quote(str(tmp_path))}/asked\n'
@@ -133,7 +148,6 @@ def test_a_batch_script_runs_two_nodes_as_one_machine_of_twice_the_ranks(tmp_pat
         'SLURM_PROCID=1 "$@" & SLURM_PROCID=0 "$@" && wait $!\n'
     )
     (bin / "srun").chmod(0o755)
-    command = [*VIT, "--methods", "naive", "--out", str(out)]
     printed = process("slurm", "--nodes", "2", "--gpus-per-node", "1", "--time", "1h", "--", *command)
     assert (printed.returncode, printed.stderr) == (0, "")
     # A batch shell has SLURM's variables as well.
@@ -180,10 +194,7 @@ def test_three_nodes_run_a_phase_together_and_the_first_to_fail_stops_the_others
 # What goes wrong
 
 
-@pytest.mark.parametrize("victim", ["repro", "torchrun"])
-def test_a_node_that_is_killed_is_named_and_what_needs_it_is_unsupported(
-    start: Start, tmp_path: Path, victim: str
-) -> None:
+def test_a_node_that_is_killed_is_named_and_what_needs_it_is_unsupported(start: Start, tmp_path: Path) -> None:
     """Under torchrun, whose variables reach no rank."""
     leader, follower = torchruns(start, *LONG, "--out", str(tmp_path))
     wait_for(tmp_path, "logs/node-1/vit_*.log", leader, follower)
@@ -194,7 +205,7 @@ def test_a_node_that_is_killed_is_named_and_what_needs_it_is_unsupported(
         theirs = [name for name in each.environ() if name.startswith(("TORCHELASTIC", "MASTER_", "GROUP_", "ROLE_"))]
         assert theirs == []
         assert "TORCH_NCCL_ASYNC_ERROR_HANDLING" not in each.environ()
-    (repro_of(follower) if victim == "repro" else psutil.Process(follower.pid)).kill()
+    repro_of(follower).kill()
     (_, said), _ = ends(leader, follower)
     naive, free_lunch = records(tmp_path)
     assert (naive["status"], free_lunch["status"]) == ("crashed", "unsupported"), said
@@ -206,23 +217,6 @@ def test_a_node_that_is_killed_is_named_and_what_needs_it_is_unsupported(
     assert (tmp_path / "report.md").is_file()
     _, alive = psutil.wait_procs(everyone, timeout=20)
     assert alive == []
-
-
-def test_where_the_first_node_is_killed_all_end_and_the_same_command_resumes(start: Start, tmp_path: Path) -> None:
-    command = [*VIT, "--methods", "naive", "--out", str(tmp_path)]
-    nodes = step(start, *command)
-    wait_for(tmp_path, "logs/vit_*.log", *nodes)
-    everyone = family(*nodes)
-    nodes[0].kill()
-    _, (code, said) = ends(*nodes)
-    assert code == 1
-    last = said.splitlines()[-1]
-    assert last.startswith("repro: node 0 is out of reach: the store that the nodes meet in has gone")
-    assert last.endswith("run the same command again on all nodes: it resumes")
-    _, alive = psutil.wait_procs(everyone, timeout=20)
-    assert alive == []
-    assert [code for code, _ in ends(*step(start, *command), within=300)] == [0, 0]
-    assert [record["status"] for record in records(tmp_path)] == ["ok"]
 
 
 def test_where_the_torchrun_of_the_first_node_is_killed_all_end(start: Start, tmp_path: Path) -> None:

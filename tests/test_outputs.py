@@ -22,13 +22,6 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""
 JUDGING = "--models vit --methods naive --processes 1 --budget 1s --require-comparison"
 NOTHING_COMPARED = 3
 FILES = ("trials.jsonl", "verdicts.json", "report.md", "report.html")
-READING = (
-    "claims",
-    "gpus --format json",
-    "predict --help",
-    "compare results/cpu-2-cores results/cpu-2-cores",
-    "nosuch",
-)
 GONE = {
     "stdout closed": ">&-",
     "stderr closed": "2>&-",
@@ -40,6 +33,9 @@ GONE = {
     "no reader of stderr": "2>&1 >/dev/null | true",
     "no reader of either": "2>&1 | true",
 }
+OTHERS = ("gpus --format json", "predict --help", "compare results/cpu-2-cores results/cpu-2-cores")
+READING = [(command, redirected) for command in ("claims", "nosuch") for redirected in GONE.values()]
+READING += [(command, redirected) for command in OTHERS for redirected in (">/dev/full", "| true")]
 
 
 def shell(arguments: str, redirected: str) -> subprocess.CompletedProcess[str]:
@@ -59,6 +55,7 @@ def assert_judged(folder: Path) -> None:
     assert "Of the 288 cells of Tables 1 and 4, none was compared" in (folder / "report.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirected", ["<&- >&- 2>&-", ">/dev/full 2>&1", "2>&1 | true"])
 def test_a_run_is_judged_and_written_and_its_exit_code_stays(redirected: str, tmp_path: Path) -> None:
     folder = a_run(tmp_path / "run")
@@ -68,11 +65,13 @@ def test_a_run_is_judged_and_written_and_its_exit_code_stays(redirected: str, tm
     assert_judged(folder)
 
 
+@pytest.mark.slow
 def test_a_run_whose_output_cannot_be_written_says_so(tmp_path: Path) -> None:
     done = shell(f"{JUDGING} --out {a_run(tmp_path / 'run')}", ">/dev/full")
     assert "repro: cannot write the output: No space left on device\n" in done.stderr
 
 
+@pytest.mark.slow
 def test_trials_are_measured_after_the_reader_of_all_output_has_left(tmp_path: Path) -> None:
     done = shell(f"--models vit --methods naive --processes 1 --out {tmp_path}", "2>&1 | head -1")
     assert (done.returncode, done.stderr) == (0, "")
@@ -81,6 +80,7 @@ def test_trials_are_measured_after_the_reader_of_all_output_has_left(tmp_path: P
     assert_judged(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_closed_ends_no_run_that_ignores_the_hang_up(tmp_path: Path) -> None:
     folder = a_run(tmp_path / "run")
     near, far = pty.openpty()
@@ -106,8 +106,7 @@ def test_a_terminal_that_is_closed_ends_no_run_that_ignores_the_hang_up(tmp_path
     assert_judged(folder)
 
 
-@pytest.mark.parametrize("redirected", GONE.values(), ids=GONE)
-@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize(("command", "redirected"), READING)
 def test_a_command_that_reads_ends_without_a_traceback(command: str, redirected: str) -> None:
     done = shell(command, redirected)
     assert "Traceback" not in done.stderr + done.stdout

@@ -23,7 +23,6 @@ from repro.record import Trial
 from tests.command_line import ROOT, documentation
 
 
-@pytest.mark.alone
 def test_an_injected_slowdown_is_of_the_size_it_says() -> None:
     import torch
 
@@ -42,6 +41,7 @@ def test_an_injected_slowdown_is_of_the_size_it_says() -> None:
     assert min(taken) == pytest.approx(0.3, rel=0.1)
 
 
+@pytest.mark.slow
 def test_an_environment_is_slowed_down_once_it_measures() -> None:
     code = (
         "import benchmarks.slower as slower; slower.when_measuring(0.5); slower.when_measuring(0.5)\n"

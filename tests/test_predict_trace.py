@@ -119,9 +119,8 @@ def test_it_is_computed_again_only_where_that_moves_less(
     assert in_rank("moved_by_hand", name=name, reads=reads) == moved
 
 
-@pytest.mark.parametrize("recipe", ["roberta", "pythia-160m"])
-def test_what_compiling_leaves_is_what_the_compiler_counts(in_rank: InRank, recipe: str) -> None:
-    found = in_rank("compiled_bytes", recipe=recipe, examples=4)
+def test_what_compiling_leaves_is_what_the_compiler_counts(in_rank: InRank) -> None:
+    found = in_rank("compiled_bytes", recipe="roberta", examples=4)
     for ours, counted, eager in zip(found["fused"], found["counted"], found["eager"], strict=True):
         assert ours == pytest.approx(counted, rel=0.10)
         assert ours < eager

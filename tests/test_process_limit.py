@@ -55,6 +55,7 @@ def test_a_user_s_limit_of_a_few_is_refused_too(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2])
 def test_ranks_that_cannot_be_forked_or_start_threads_name_the_limit(tmp_path: Path, most: int) -> None:
     """`most` beside the fork server's own."""

@@ -79,6 +79,7 @@ def test_the_models_have_as_many_weights_as_were_printed(model: str) -> None:
     assert abs(one(model).trace.parameters - printed) <= half
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mpt-125m", "bert-large"])
 def test_a_trace_made_again_is_the_one_that_is_shipped(model: str) -> None:
     [made] = elsewhere.traced([one(model)])

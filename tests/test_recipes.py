@@ -201,6 +201,7 @@ def python(program: str, home: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_all_nine_recipes_build_in_one_fresh_process_without_network_or_home(tmp_path: Path) -> None:
     found = json.loads(python(_WATCH + _BUILD, tmp_path))
     assert list(found["built"]) == list(models.IDS)
@@ -222,6 +223,7 @@ def _cuda_torchvision_beside_cpu_torch() -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _cuda_torchvision_beside_cpu_torch(), reason="torchvision and torch are one build here")
 def test_without_the_cure_neither_timm_nor_transformers_can_be_imported(tmp_path: Path) -> None:
     complaints = python(_UNCURED, tmp_path).splitlines()

@@ -286,7 +286,6 @@ def test_a_page_of_before_that_cannot_be_removed_is_one_line(kept: Content, tmp_
         write(kept, tmp_path, draw=False)
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 def test_a_report_takes_a_few_seconds_and_no_torch(tmp_path: Path) -> None:
     code = (

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
@@ -55,13 +56,18 @@ ON_THE_PUBLISHED = pytest.mark.parametrize("page", ["no run"], indirect=True)  #
 @pytest.fixture(scope="module", params=["a run without a GPU", "a run on GPUs", "two runs", "no run"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report on disk."""
+    return drawn(request.param, tmp_path_factory)
+
+
+@cache
+def drawn(of: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     readings = []
-    if request.param == "a run without a GPU":
+    if of == "a run without a GPU":
         readings = [read(ROOT / "results" / "cpu-2-cores")]
-    elif request.param == "two runs":
+    elif of == "two runs":
         readings = [read(ROOT / "results" / "h100" / name) for name in ("text", "vision")]
-    elif request.param == "a run on GPUs":
+    elif of == "a run on GPUs":
         trials = [
             record("pythia-1b", "naive", 41.5, true_days=55.0),
             record("pythia-1b", "free_lunch+zero_1", 18.2, true_days=22.0),

@@ -32,12 +32,14 @@ from repro.run.results import Results
 from repro.run.run import Run
 from tests import command_line
 from tests.command_line import ROOT, altered, drawing, record, refusal, results_folder, started
+from tests.test_environment import git
 
 pytestmark = pytest.mark.slow
 
 ONE = ["--models", "vit", "--methods", "naive", "--processes", "2"]
 TWO = ["--models", "convnext,vit", "--methods", "naive", "--processes", "2"]
 FOUR = [*TWO[:-1], "1,2"]
+IMPATIENT = [sys.executable, "-m", "tests.impatient"]
 
 
 repro = partial(command_line.process, CUDA_VISIBLE_DEVICES="")
@@ -119,9 +121,14 @@ Finished = tuple[Path, subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    folder = tmp_path_factory.mktemp("finished")
+    """Started in a folder of another repository; git takes this checkout for one of another user, by its own words."""
+    elsewhere, folder = tmp_path_factory.mktemp("elsewhere"), tmp_path_factory.mktemp("finished")
+    if shutil.which("git") is not None:  # an image has none
+        git(elsewhere, "init", "--quiet")
+        git(elsewhere, "commit", "--quiet", "--allow-empty", "--message", "of another repository")
+    variables = {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1", "GIT_DIR": str(elsewhere / ".git")}
     with drawing():
-        return folder, repro(*FOUR, "--out", str(folder))
+        return folder, repro(*FOUR, "--out", str(folder), cwd=elsewhere, **variables)
 
 
 @pytest.fixture
@@ -284,6 +291,16 @@ def test_the_environment_is_kept_beside_the_results(finished: Finished) -> None:
     assert {"commit", "lock", "seed", "host", "gpus", "driver"} <= set(found)
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists() or shutil.which("git") is None, reason="needs a checkout")
+def test_the_commit_is_this_checkout_s_whoever_owns_it_and_wherever_the_run_is_started(finished: Finished) -> None:
+    folder, run = finished
+    commit = json.loads((folder / "environment.json").read_text())["commit"]
+    assert commit is not None, run.stderr
+    assert commit.removesuffix("-dirty") == git(ROOT, "rev-parse", "HEAD")
+    info = json.loads((folder / "benchmark.json").read_text())["commit_info"]
+    assert info["id"] + "-dirty" * info["dirty"] == commit
+
+
 def test_pytest_benchmark_reads_the_measured_steps_and_not_the_launch(finished: Finished) -> None:
     folder, _ = finished
     content = json.loads((folder / "benchmark.json").read_text())
@@ -345,21 +362,21 @@ def test_trials_of_other_rounds_are_reported_apart(finished: Finished, extended:
         assert "naive (4-rounds)" in row
 
 
-def test_what_is_no_sound_record_is_reported_kept_and_measured_again(folder: Path) -> None:
+def test_what_is_no_sound_record_is_reported_kept_and_to_be_measured_again(folder: Path) -> None:
     whole = (folder / "trials.jsonl").read_text().splitlines()
     edited = json.dumps(json.loads(whole[2]) | {"authors_days": 1.0})
     (folder / "trials.jsonl").write_text("\n".join([*whole[:2], edited, "{broken"]) + "\n")
-    again = repro(*FOUR, "--out", str(folder))
+    again = repro(*FOUR, "--out", str(folder), "--budget", "1s")
     assert again.returncode == 0, again.stderr
-    tampered, broken, first, *_ = again.stderr.splitlines()
+    tampered, broken, first, *rest = again.stderr.splitlines()
     assert tampered.startswith(
         f"repro: {folder}/trials.jsonl, line 3: vit/tiny/1xcpu/naive was tampered with or damaged: "
     )
     assert broken.startswith(f"repro: {folder}/trials.jsonl, line 4: not a trial's record (")
     assert "2 of them done by an earlier run" in first
-    lines = (folder / "trials.jsonl").read_text().splitlines()
-    assert lines[:4] == [*whole[:2], edited, "{broken"]
-    assert [json.loads(line)["id"] for line in lines[4:]] == ["vit/tiny/1xcpu/naive", "vit/tiny/2xcpu/naive"]
+    assert (folder / "trials.jsonl").read_text().splitlines() == [*whole[:2], edited, "{broken"]
+    left = re.findall(r"\] (\S+): not measured, the time budget would not suffice", "\n".join(rest))
+    assert left == ["vit/tiny/1xcpu/naive", "vit/tiny/2xcpu/naive"]
 
 
 @pytest.mark.parametrize(
@@ -480,14 +497,6 @@ def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Pat
     assert "no GPU took part in this run. None of its trials was measured." in found.stdout
 
 
-def test_a_trial_over_its_time_limit_is_a_result_with_a_remedy(tmp_path: Path) -> None:
-    found = repro(*ONE, "--out", str(tmp_path), "--trial-timeout", "0.05s")
-    assert found.returncode == 0
-    (row,) = records(tmp_path)
-    assert row["status"] == "timed_out"
-    assert "--trial-timeout" in row["remedy"]
-
-
 @pytest.mark.parametrize(
     ("status", "seconds", "search", "stands"),
     [
@@ -521,7 +530,7 @@ def test_what_another_machine_measured_keeps_its_folder_whatever_is_asked_for(st
     results_folder(tmp_path, record("convnext", "naive", 3.0 if status == "ok" else None, status=status))
     described = '{"packages": {"torch": "2.0.0"}, "python": "3.11.0", "gpus": []}'
     (tmp_path / "environment.json").write_text(described)
-    refused = repro(*ONE, "--out", str(tmp_path))
+    refused = command_line.repro(*ONE, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
     assert refused.returncode == 2
     assert "torch was 2.0.0" in refused.stderr
     assert (tmp_path / "environment.json").read_text() == described
@@ -540,16 +549,9 @@ def test_another_stack_may_measure_again_what_ran_out_of_memory_that_was_not_its
 
 
 def test_a_second_run_in_the_same_folder_is_reported_who_holds_it(tmp_path: Path) -> None:
-    first = started(*FOUR, "--out", str(tmp_path))
-    try:
-        wait_for(lambda: (tmp_path / "environment.json").is_file())
-        second = repro(*FOUR, "--out", str(tmp_path))
-        assert second.returncode == 2
-        assert f"held by process {first.pid}" in second.stderr
-        assert len(second.stderr.splitlines()) == 1
-    finally:
-        os.killpg(first.pid, signal.SIGINT)
-        first.communicate(timeout=30)
+    with Results(tmp_path):
+        output = refusal(*FOUR, "--out", str(tmp_path), CUDA_VISIBLE_DEVICES="")
+    assert f"held by process {os.getpid()}" in output
 
 
 def test_a_wish_to_stop_that_python_drops_after_a_fork_is_heard() -> None:
@@ -570,12 +572,13 @@ except KeyboardInterrupt:
     assert (done.stdout, done.stderr) == ("stopped\n", "")
 
 
-@pytest.mark.parametrize("pause", [0.05, 0.7], ids=["at once", "one after the other"])
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("ending", "pause"), [(signal.SIGINT, 0.05), (signal.SIGTERM, 0.7)], ids=["at once", "one after the other"]
+)
 def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(
     ending: signal.Signals, pause: float, tmp_path: Path
 ) -> None:
-    run = started(*ONE, "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
+    run = started(*ONE, "--out", str(tmp_path), program=IMPATIENT, REPRO_COMMAND="./run_all.sh")
     wait_for(lambda: (tmp_path / "logs" / "server.log").is_file())
     for _ in range(5):
         run.send_signal(ending)
@@ -592,7 +595,7 @@ def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(
 def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
     ending: signal.Signals, tmp_path: Path
 ) -> None:
-    run = started(*TWO, "--out", str(tmp_path), REPRO_COMMAND="./run_all.sh")
+    run = started(*TWO, "--out", str(tmp_path), program=IMPATIENT, REPRO_COMMAND="./run_all.sh")
     wait_for(lambda: len(records(tmp_path)) >= 1)
     family = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(ending)
@@ -611,8 +614,11 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
 
     kept = [row for row in records(tmp_path) if row["status"] == "ok"]
     assert len(kept) >= 1
-    resumed = repro(*TWO, "--out", str(tmp_path))
+    budget = ["--budget", "1s"] if ending == signal.SIGINT else []
+    resumed = repro(*TWO, "--out", str(tmp_path), *budget)
     assert resumed.returncode == 0
     assert f"{len(kept)} of them done by an earlier run" in resumed.stderr
+    if ending == signal.SIGINT:
+        return
     done = [row["id"] for row in records(tmp_path) if row["status"] == "ok"]
     assert len(done) == len(set(done)) == 2

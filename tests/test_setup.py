@@ -203,7 +203,6 @@ def test_a_link_to_the_front_door_finds_the_house(house: House, tmp_path: Path) 
     assert json.loads(done.stdout)["arguments"] == ["cells"]
 
 
-@pytest.mark.alone
 def test_once_set_up_the_front_door_adds_less_than_300_ms(house: House) -> None:
     house.finish_set_up()
 
@@ -327,7 +326,7 @@ def test_what_compiles_is_measured_at_any_path(tmp_path: Path) -> None:
         shutil.copy(ROOT / name, house.root)
     (house.root / ".venv").rmdir()
     (house.root / ".venv").symlink_to(ROOT / ".venv")
-    words = ["run", "--models", "vit", "--methods", "free-lunch", "--processes", "2", "--steps", "1", "--out"]
+    words = ["run", "--models", "vit", "--methods", "free-lunch", "--processes", "1", "--steps", "1", "--out"]
     done = house.run(*words, str(tmp_path / "out"), XDG_CACHE_HOME=str(tmp_path / "links"), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     [record] = map(json.loads, (tmp_path / "out" / "trials.jsonl").read_text().splitlines())

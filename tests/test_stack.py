@@ -37,6 +37,7 @@ def test_after_the_import_torch_answers_for_itself_and_remembers_nothing(monkeyp
     assert not caching_worker_device_properties
 
 
+@pytest.mark.slow
 def test_what_the_compiler_binds_while_it_is_imported_is_torchs_own_afterwards() -> None:
     """Its interface to CUDA is made once, of the functions that torch has at that moment; kernels need all properties
     of a GPU, so none could be compiled by what only tells its capability."""

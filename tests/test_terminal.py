@@ -15,16 +15,13 @@ from itertools import pairwise
 import pytest
 
 from repro.console import folded, wrapped
-from tests.command_line import ROOT, process
+from tests.command_line import ROOT, repro
 
 # Each with the columns of a terminal that its words leave room for.
 COMMANDS = [
     (["table", "1"], 143),
-    (["table", "3"], 118),
-    (["gpus"], 106),
     (["audit"], 131),
     (["claims"], 103),
-    (["predict"], 143),
     (["predict", "--validate"], 100),
     (["recommend", "--model", "pythia-1b", "--either"], 157),
     (["breakeven"], 181),
@@ -66,7 +63,7 @@ def tables_of(lines: list[str]) -> list[list[list[str]]]:
     ("command", "width"), COMMANDS, ids=lambda value: " ".join(value) if isinstance(value, list) else None
 )
 def test_no_row_of_a_table_is_longer_than_the_terminal(command: list[str], width: int) -> None:
-    assert max(map(len, process(*command).stdout.splitlines())) > width
+    assert max(map(len, repro(*command).stdout.splitlines())) > width
     lines = on_a_terminal(width, *command)
     rules = [place for place, line in enumerate(lines) if set(line) == {"-", " "}]
     assert rules
@@ -76,15 +73,15 @@ def test_no_row_of_a_table_is_longer_than_the_terminal(command: list[str], width
 
 
 def test_a_table_whose_words_are_wider_than_the_terminal_holds_every_cell() -> None:
-    printed = list(csv.DictReader(io.StringIO(process("table", "1", "--format", "csv").stdout)))
+    printed = list(csv.DictReader(io.StringIO(repro("table", "1", "--format", "csv").stdout)))
     (rows,) = tables_of(on_a_terminal(80, "table", "1"))
     for model, *cells in rows:
         assert cells == [row["days"] or "-" for row in printed if row["model"] == model]
 
 
-@pytest.mark.parametrize("command", [["audit"], ["breakeven"], ["table", "1"], ["--help"], ["doctor"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["audit"], ["breakeven"], ["--help"], ["doctor"]], ids=" ".join)
 def test_what_is_reported_between_tables_wraps_too_and_in_a_pipe_does_not(command: list[str]) -> None:
-    piped = process(*command, COLUMNS="80").stdout
+    piped = repro(*command, COLUMNS="80").stdout
     assert max(map(len, piped.splitlines())) > 80
     lines = on_a_terminal(80, *command)
     assert max(len(line) for line in lines if "  " not in line.strip()) <= 80
@@ -102,16 +99,16 @@ def test_what_wraps_goes_on_below_its_beginning() -> None:
 
 
 def test_a_table_that_fits_and_one_in_a_pipe_are_whole() -> None:
-    piped = process("table", "1").stdout.splitlines()
+    piped = repro("table", "1").stdout.splitlines()
     assert len(tables_of(piped)) == 1
     assert on_a_terminal(max(map(len, piped)), "table", "1") == piped
-    assert on_a_terminal(80, "table", "5") == process("table", "5").stdout.splitlines()
+    assert on_a_terminal(80, "table", "5") == repro("table", "5").stdout.splitlines()
 
 
 def test_an_answer_that_the_table_below_it_would_scroll_off_a_terminal_comes_last() -> None:
     asked = ("recommend", "--model", "pythia-1b", "--budget", "40000")
     tall, low = on_a_terminal(300, *asked, height=60), on_a_terminal(300, *asked, height=20)
-    assert tall[0] == process(*asked).stdout.splitlines()[0]
+    assert tall[0] == repro(*asked).stdout.splitlines()[0]
     assert low[-2] == tall[0]
     assert sorted(low) == sorted(tall)
     assert on_a_terminal(300, *asked, "--format", "markdown", height=20)[0] == tall[0]
@@ -119,8 +116,7 @@ def test_an_answer_that_the_table_below_it_would_scroll_off_a_terminal_comes_las
 
 def test_machines_are_reported_the_same_on_a_terminal() -> None:
     assert (
-        on_a_terminal(40, "table", "1", "--format", "csv")
-        == process("table", "1", "--format", "csv").stdout.splitlines()
+        on_a_terminal(40, "table", "1", "--format", "csv") == repro("table", "1", "--format", "csv").stdout.splitlines()
     )
 
 

@@ -195,15 +195,30 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("when", FAILURES)
-def test_a_tracker_that_fails_costs_one_warning_and_no_result(measured: Path, tmp_path: Path, when: str) -> None:
+def test_a_tracker_that_fails_costs_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], when: str
+) -> None:
     body, output = FAILURES[when]
+    library(tmp_path, body)
+    monkeypatch.syspath_prepend(str(tmp_path / "library"))
     folder = tmp_path / "out"
-    found = tracked("wandb", measured, folder, PYTHONPATH=library(tmp_path, body))
-    assert found.returncode == 0, found.stderr
-    [warning] = [line for line in found.stderr.splitlines() if "warning" in line]
+    (folder / "logs").mkdir(parents=True)
+    for name in ("environment.json", "verdicts.json", "report.md"):
+        shutil.copy(EARLIER / name, folder)
+    with Tracker("wandb", folder) as tracker:
+        tracker.trial(record("vit", "naive", 7.0, gpu="cpu", count=1, scale="tiny"))
+        tracker.end()
+    [warning] = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert warning.startswith("repro: warning: --track wandb: ")
     assert output in warning
     assert "the run goes on untracked" in warning
+
+
+def test_a_tracker_that_fails_costs_no_result(measured: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    found = tracked("wandb", measured, folder, PYTHONPATH=library(tmp_path, FAILURES["in the middle"][0]))
+    assert found.returncode == 0, found.stderr
+    assert "the run goes on untracked" in found.stderr
     assert (folder / "trials.jsonl").read_bytes() == (measured / "trials.jsonl").read_bytes()
     assert "not_measured" in (folder / "verdicts.json").read_text()
     assert "vit" in found.stdout

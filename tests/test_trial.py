@@ -655,11 +655,8 @@ def test_the_compilers_processes_are_gone_before_anything_is_timed(in_ranks: Cal
     assert after == 0
 
 
-@pytest.mark.parametrize(
-    ("recipe", "settings"), [("roberta", "free_lunch+fsdp_3"), ("vit", "free_lunch+checkpointing+fsdp_3")]
-)
-def test_torch_compile_reaches_into_the_layers_that_fsdp_shards(measure: Measure, recipe: str, settings: str) -> None:
-    record = ok(measure(recipe, settings, 2))
+def test_torch_compile_reaches_into_the_layers_that_fsdp_shards(measure: Measure) -> None:
+    record = ok(measure("vit", "free_lunch+checkpointing+fsdp_3", 2))
     assert record.ran.compiled
     assert record.ran.graphs is not None
     assert record.ran.graphs["layers"] == 2
@@ -769,13 +766,35 @@ def test_a_host_that_lacks_memory_while_timing_is_reported_and_no_smaller_micro_
     assert (ok(own).batch.micro_batch, own.host_ran_out) == (2, False)
 
 
-def test_what_a_killed_compiler_left_is_compiled_again(measure: Measure, tmp_path: Path) -> None:
-    variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
-    ok(measure("vit", "free_lunch", variables=variables))
-    cut = max(tmp_path.rglob("*.main.so"), key=lambda file: file.stat().st_size)
+def test_what_a_killed_compiler_left_is_compiled_again(
+    fork_server: ForkServer, in_ranks: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    @dataclass
+    class CutShort(InEnvironment):
+        cleaned: int = 0
+
+        def call(self, job: Job) -> list[Outcome]:
+            if job.arguments.get("compiled") and not self.cleaned:
+                return [Outcome(0, "crashed", error="OSError: file too short")]
+            return self.server.call(job)
+
+        def clean_build_caches(self) -> int:
+            self.cleaned += 1
+            return 1
+
+    server: Any = CutShort(fork_server)
+    bench = Bench(server, Stack(PACKAGES, None), None, tmp_path)
+    record = ok(run(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
+    assert (record.ran.compiled, record.warnings, server.cleaned) == (True, [], 1)
+
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    assert in_ranks("compiled_sum", variables=variables) == [3.0]
+    cut = max((tmp_path / "cache").rglob("*.main.so"), key=lambda file: file.stat().st_size)
     cut.write_bytes(b"")
-    again = ok(measure("vit", "free_lunch", variables=variables))
-    assert (again.ran.compiled, again.warnings) == (True, [])
+    with pytest.raises(AssertionError, match=r"rank 0: .*file too short"):
+        in_ranks("compiled_sum", variables=variables)
+    assert clean_build_caches(variables) == 1
+    assert in_ranks("compiled_sum", variables=variables) == [3.0]
     assert cut.stat().st_size > 0
 
 

@@ -25,7 +25,8 @@ def main(folder: Path) -> int:
     assert node is not None
     logs = folder / str(node.rank)
     logs.mkdir()
-    server = ForkServer(logs / "server.log", {"CUDA_VISIBLE_DEVICES": ""})
+    used = ("torch.distributed", "timm.models.vision_transformer")
+    server = ForkServer(logs / "server.log", {"CUDA_VISIBLE_DEVICES": ""}, modules=used)
     if node.rank == 2:
         threading.Thread(target=kill_a_rank, args=(logs / "measure.log",), daemon=True).start()
     if node.rank:

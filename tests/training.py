@@ -906,6 +906,12 @@ def calls_a_graph(rank: Rank) -> dict[str, bool]:
     return found
 
 
+def compiled_sum(rank: Rank, variables: dict[str, str]) -> float:
+    """What a compiled sum gives, where the environment has these variables."""
+    os.environ.update(variables)
+    return float(torch.compile(lambda one, other: one + other)(torch.ones(2), 2 * torch.ones(2))[0])
+
+
 def graphs_made(rank: Rank) -> dict[str, int]:
     """What is counted of a compiled function that breaks in two, and that is called with two types."""
     from repro.measure.phases import _graphs
