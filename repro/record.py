@@ -146,13 +146,16 @@ class OfSettings(OnMachine):
         return models.find(self.recipe, self.scale), Settings.parse(self.settings)
 
 
-AS_TIMED = "(/[0-9]+-rounds)?(/checked)?(/micro-batch-[0-9]+)?"  # optional end of an id, which no record field has
+_OTHER_SIZE = "no-power-of-2"
+# Optional end of an id, which no record field has.
+AS_TIMED = rf"(/[0-9]+-rounds)?(/checked)?(/micro-batch-([0-9]+|{_OTHER_SIZE}))?(/method-[0-9a-f]+)?"
 
 
 @dataclass(frozen=True)
 class Trial(OfSettings):
     """A measurement to make on a machine, whose `device` is `cpu` or a GPU's name: `steps` rounds in at most `timeout`
-    seconds. `micro_batch` is None for the largest that fits."""
+    seconds. `micro_batch` is None for the largest power of two that fits, or with `no_power_of_two` the largest other
+    divisor of the batch. `method_digest` is the hash of the files of the settings' own methods, if any."""
 
     recipe: str
     scale: Scale
@@ -165,6 +168,8 @@ class Trial(OfSettings):
     check_extrapolation: bool = False
     nodes: int = 1
     micro_batch: int | None = None
+    no_power_of_two: bool = False
+    method_digest: str = ""
 
     @property
     def id(self) -> str:
@@ -177,8 +182,12 @@ class Trial(OfSettings):
             words.append(f"{self.steps}-rounds")
         if self.check_extrapolation:
             words.append("checked")
-        if self.micro_batch is not None:
+        if self.no_power_of_two:
+            words.append(f"micro-batch-{_OTHER_SIZE}")
+        elif self.micro_batch is not None:
             words.append(f"micro-batch-{self.micro_batch}")
+        if self.method_digest:
+            words.append(f"method-{self.method_digest}")
         return "/".join(words)
 
 
@@ -295,17 +304,19 @@ class Derived:
 class Observed:
     """What was observed around the timed rounds: memory, the start, the first losses, and the state of the machine.
 
-    `losses` are those of the first rank's first micro-steps, None where not finite. `extrapolation_error` is that of
-    the derived step against `whole_steps`, relative. `crowd` is the number of CPUs that other processes used while the
-    model was built and timed, None on a GPU and for interleaved measurements. `launches` counts the kernels, copies and
-    memory sets that the first rank's GPU ran in one micro-step `with` reduction and in one `update`, outside the timed
-    rounds; None on a CPU.
+    `losses` are those of the first rank's first micro-steps, None where not finite; `trained_losses` those of the
+    training steps that a run with methods of one's own adds at the end, at the peak learning rate.
+    `extrapolation_error` is that of the derived step against `whole_steps`, relative. `crowd` is the number of CPUs
+    that other processes used while the model was built and timed, None on a GPU and for interleaved measurements.
+    `launches` counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step `with`
+    reduction and in one `update`, outside the timed rounds; None on a CPU.
     """
 
     peak_memory: int | None = None
     start_seconds: float | None = None
     warm_up_seconds: float | None = None
     losses: list[float | None] | None = None
+    trained_losses: list[float | None] | None = None
     whole_steps: list[float] | None = None
     extrapolation_error: float | None = None
     gpu_state: list[dict[str, float | None] | None] | None = None
@@ -348,6 +359,17 @@ class Record(OfSettings):
     commit: str | None = None
     stack_started: float | None = None
     log: str = ""
+
+    @property
+    def own(self) -> bool:
+        """Return whether it has a method of one's own, or a micro batch that was asked for: then it stands for no cell
+        of the paper, and for no search of settings."""
+        return "/micro-batch-" in self.id or bool(Settings.parse(self.settings).methods)
+
+    @property
+    def comparable_with_paper(self) -> bool:
+        """Return whether a cell of the paper can be compared with it."""
+        return super().comparable_with_paper and not self.own
 
     @property
     def clocks_ratio(self) -> float | None:

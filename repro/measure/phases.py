@@ -128,11 +128,13 @@ def measure(
     accumulation: int,
     steps: int,
     check_extrapolation: bool,
+    trained: int = 0,
 ) -> Measured:
     """Time micro-steps without and with gradient reduction, and updates: a warm-up and `steps` rounds of each.
 
     The authors' sequence comes first and undisturbed, as their clock depends on what is still queued: a blocking copy
-    of the inputs, a micro-step with reduction, an update. All times in seconds, one per round, warm-ups apart.
+    of the inputs, a micro-step with reduction, an update. All times in seconds, one per round, warm-ups apart. At the
+    end come `trained` training steps of one micro-step, whose losses are returned.
     """
     model = models.find(recipe, scale)
     peak = Peak(rank.cuda)
@@ -157,11 +159,12 @@ def measure(
     built.update()
 
     graphs = _graphs(built) if compiled else None
-    losses = [float(loss) if loss.isfinite() else None for loss in timed.losses[:_LOSSES]]
+    losses = _numbers(timed.losses[:_LOSSES])
     whole_steps = [
         synchronised(rank.device, lambda: timed.whole_step(accumulation))
         for _ in range(steps if check_extrapolation else 0)
     ]
+    trained_losses = timed.train(trained)
     launches, uncounted = _launches(rank, timed)  # last: the profiler slows what follows
     return Measured(
         host={name: host for name, (host, _) in read.items()},
@@ -173,6 +176,7 @@ def measure(
         gpu_state=state,
         skipped_updates=timed.skipped,
         losses=losses,
+        trained_losses=trained_losses,
         launches=launches,
         uncounted=uncounted,
         whole_steps=whole_steps,
@@ -231,6 +235,20 @@ class _Timed:
         for step in range(accumulation):
             self.micro_step(step == accumulation - 1)()
         self._built.update()
+
+    def train(self, steps: int) -> list[float | None]:
+        """Run training steps of one micro-step at the peak learning rate, where the schedule would still warm up, and
+        return their losses."""
+        before = len(self.losses)
+        for _ in range(steps):
+            self.micro_step(reduce=True)()
+            self._built.peak_rate()
+            self._built.update()
+        return _numbers(self.losses[before:])
+
+
+def _numbers(losses: list[torch.Tensor]) -> list[float | None]:
+    return [float(loss) if loss.isfinite() else None for loss in losses]
 
 
 def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[str, float | None] | None:

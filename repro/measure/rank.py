@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from repro.machine import nvml
 from repro.machine.cluster import own_address
 from repro.machine.host import usable_cpus
+from repro.method import MethodFile
 
 from .interleaving import TimeSlot
 from .memory import limit_memory
@@ -26,9 +27,11 @@ STACK_STARTED = time.time()  # epoch; ranks are forked from a server that import
 
 class Rank:
     """The rank `index` of `world`, and `local` of `locals` on this node. `sent` is when the job was sent (epoch),
-    `turns` the address of the scheduler that interleaves it with other jobs, if any."""
+    `turns` the address of the scheduler that interleaves it with other jobs, if any. `methods` are the files of the
+    user's methods."""
 
     report: Callable[[Report], None]
+    methods: tuple[MethodFile, ...] = ()
 
     def __init__(
         self,

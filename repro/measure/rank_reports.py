@@ -48,6 +48,7 @@ class Measured:
     gpu_state: dict[str, float | None] | None = None
     skipped_updates: int = 0
     losses: list[float | None] = field(default_factory=list)
+    trained_losses: list[float | None] = field(default_factory=list)
     launches: dict[str, int] | None = None
     uncounted: str | None = None
     whole_steps: list[float] = field(default_factory=list)

@@ -33,6 +33,7 @@ from repro.formats import end_of
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
 from repro.machine.imports import imports
+from repro.method import MethodError, MethodFile
 
 from .memory import OtherCpuUse, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
 from .processes import adopt_orphans, end_with, go_on_without_parent
@@ -51,9 +52,10 @@ class Job:
     """A call for every rank: `call` is "module:function", run as function(rank, **arguments), which returns JSON.
 
     `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of the
-    scheduler that interleaves this job with others. The sender fills in the rest: `world` counts the ranks of all
-    nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`: a file's absolute path on one
-    machine, else an init_method of torch.distributed.
+    scheduler that interleaves this job with others. `methods` are the user's, which settings may name: the fork
+    server's client knows their files from its command line. The sender fills in the rest: `world` counts the ranks of
+    all nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`: a file's absolute path on
+    one machine, else an init_method of torch.distributed.
     """
 
     call: str
@@ -64,10 +66,16 @@ class Job:
     cuda: bool = False
     memory: int | None = None
     scheduler: str | None = None
+    methods: tuple[MethodFile, ...] = ()
     rendezvous: str = ""
     world: int = 0
     first: int = 0
     sent: float = field(default_factory=time.time)
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Job:
+        """Return a job that a client of this version sent."""
+        return cls(**plain | {"methods": tuple(MethodFile(**each) for each in plain["methods"])})
 
 
 @dataclass
@@ -124,6 +132,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
                 job.scheduler,
             )
             rank.report = lambda report: send("report", report)
+            rank.methods = job.methods
             rank.prepare(job.memory)
             module, function = job.call.split(":")
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
@@ -158,7 +167,8 @@ def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, b
 
 def _line(error: BaseException) -> str:
     """Return the error in one line, with the limit of processes and threads where that caused it."""
-    return one_line(error) + (f"; {process_limit()}" if no_more_processes(str(error)) else "")
+    line = str(error) if isinstance(error, MethodError) else one_line(error)
+    return line + (f"; {process_limit()}" if no_more_processes(str(error)) else "")
 
 
 def _traceback() -> str:
@@ -383,7 +393,7 @@ def _jobs(stream: socket.socket, modules: Sequence[str]) -> Iterator[Job]:
     for line in lines:
         message = json.loads(line)
         if "stop" not in message:  # a stop has ended a job already, or came too late
-            yield Job(**message)
+            yield Job.of(message)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,11 @@ from .base import HALF, Engine, Held, WrongWrapperError, adam_moments, schedule,
 _OPTIMIZERS = {1: "DeepSpeedZeroOptimizer", 2: "DeepSpeedZeroOptimizer", 3: "DeepSpeedZeroOptimizer_Stage3"}
 
 
-def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str, accumulation: int) -> dict[str, Any]:
-    """Return DeepSpeed's configuration. Its micro batch size has no effect, as micro-steps are called one by one."""
+def configuration(
+    recipe: Recipe, settings: Settings, cuda: bool, precision: str, accumulation: int, client: bool = False
+) -> dict[str, Any]:
+    """Return DeepSpeed's configuration, for its own Adam or a `client` optimizer. Its micro batch size has no effect,
+    as micro-steps are called one by one."""
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": accumulation,
@@ -35,7 +38,7 @@ def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str
         }
     if precision == "bf16":
         config["bf16"] = {"enabled": True}
-    if cuda:
+    if cuda and not client:
         wanted = recipe.optimizer
         config["optimizer"] = {
             "type": "Adam",
@@ -48,7 +51,7 @@ def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str
             },
         }
     else:
-        # Uses torch's Adam instead of DeepSpeed's, which would have to be compiled first.
+        # On a CPU torch's Adam replaces DeepSpeed's, which would have to be compiled first.
         config |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
     return config
 
@@ -95,8 +98,12 @@ class ZeroEngine(Engine):
         if self.precision == "fp16" and not self.rank.cuda:
             self.precision = "bf16"
             self.warnings = ("DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16",)
-        config = configuration(self.recipe, self.settings, self.rank.cuda, self.precision, self.accumulation)
-        client = None if self.rank.cuda else torch_optimizer(self.recipe, self.module.parameters())
+        client = self._own_optimizer()
+        if client is None and not self.rank.cuda:
+            client = torch_optimizer(self.recipe, self.module.parameters())
+        config = configuration(
+            self.recipe, self.settings, self.rank.cuda, self.precision, self.accumulation, client is not None
+        )
         self.engine, self.optimizer, _, _ = deepspeed.initialize(
             model=self.module,
             model_parameters=self.module.parameters(),
