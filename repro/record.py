@@ -88,6 +88,7 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
     waited = true_step(synchronised, accumulation)
     peak = peak_flops(gpu, recipe.precision, record.ran.in_tf32)
     flops, count = recipe.flops_per_example * recipe.batch_size, record.world
+    watts = [watts for watts in record.observed.mean_power or () if watts is not None]
     return Derived(
         step_rounds=true_steps(device, accumulation),
         authors_step=authors,
@@ -98,6 +99,7 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
         synchronised_days=days_of_steps(waited, recipe.training_steps),
         examples_per_second=recipe.batch_size / true,
         utilisation=utilisation(flops, true, count, peak) if peak else None,
+        joules_per_step=sum(watts) * true if watts and len(watts) == count else None,
     )
 
 
@@ -287,7 +289,8 @@ class RawTimes:
 
 @dataclass(frozen=True)
 class Derived:
-    """The values that follow from the raw times: seconds of a training step, days of the training, and rates."""
+    """The values that follow from the raw times: seconds of a training step, days of the training, and rates; and from
+    the mean power of all GPUs together, the energy of a training step."""
 
     step_rounds: list[float] = field(default_factory=list)
     authors_step: float | None = None
@@ -298,6 +301,7 @@ class Derived:
     synchronised_days: float | None = None
     examples_per_second: float | None = None
     utilisation: float | None = None
+    joules_per_step: float | None = None
 
 
 @dataclass
@@ -308,8 +312,9 @@ class Observed:
     training steps that a run with methods of one's own adds at the end, at the peak learning rate.
     `extrapolation_error` is that of the derived step against `whole_steps`, relative. `crowd` is the number of CPUs
     that other processes used while the model was built and timed, None on a GPU and for interleaved measurements.
-    `launches` counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step `with`
-    reduction and in one `update`, outside the timed rounds; None on a CPU.
+    `mean_power` has, for each rank, the watts of its GPU while the rounds were timed, by its energy counter. `launches`
+    counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step `with` reduction and in
+    one `update`, outside the timed rounds; None on a CPU.
     """
 
     peak_memory: int | None = None
@@ -321,6 +326,7 @@ class Observed:
     extrapolation_error: float | None = None
     gpu_state: list[dict[str, float | None] | None] | None = None
     crowd: float | None = None
+    mean_power: list[float | None] | None = None
     launches: dict[str, int] | None = None
 
 

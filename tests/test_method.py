@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from repro import models
+from repro.machine.host import limited_cpus, usable_cpus
+from repro.machine.packages import installed_packages
+from repro.machine.support import Stack
+from repro.measure.launcher import ForkServer
+from repro.measure.server import Job, Outcome
+from repro.measure.trial import Bench
+from repro.measure.trial import run as run_trial
 from repro.method import MethodError, load, methods_of
 from repro.paper.settings import FREE_LUNCH, Settings
 from repro.record import Record
 from repro.run.plan import Options, trials
 from repro.run.reading import read
+from repro.run.run import Run
 from repro.run.settings_search import searches
 from repro.run.verdict import comparable_with_cell
+from repro.validity import contradiction
 from tests.command_line import ROOT, process, refusal, repro
 
 EXAMPLES = ROOT / "examples" / "methods.py"
@@ -65,10 +78,11 @@ def asked(*methods: str) -> list[str]:
         (["--with", f"{EXAMPLES}:fused_adamw", "--search", "guided"], "leave out --with, or use --search exhaustive"),
         (["--micro-batches", "3"], "does not divide the 16 examples of pythia-1b's batch on each of 1 devices; take"),
         (["--micro-batches", "all"], "the batches of pythia-1b have no divisors but powers of two; leave it out"),
+        (["--cpus", "4096"], "--cpus 4096: at most "),
         (["--micro-batches", "large"], "--micro-batches large: expected"),
     ],
 )
-def test_what_is_wrong_with_a_method_or_a_micro_batch_is_told_in_one_line(
+def test_what_is_wrong_with_a_method_a_micro_batch_or_the_cpus_is_told_in_one_line(
     words: list[str], said: str, tmp_path: Path
 ) -> None:
     told = refusal("run", "--processes", "1", "--models", "pythia-1b", *words, "--out", str(tmp_path / "out"))
@@ -121,7 +135,7 @@ def finished(own: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     folder = tmp_path_factory.mktemp("run") / "out"
     methods = [f"{EXAMPLES}:{name}" for name in ("chunked_loss", "fused_adamw")]
     methods += [f"{own}:{name}" for name in ("faster", "grown", "raising", "vector")]
-    done = process(*asked(*methods), "--out", str(folder))
+    done = process(*asked(*methods), "--cpus", "1", "--out", str(folder))
     assert done.returncode == 1, done.stderr  # trials crashed
     return folder, done.stdout
 
@@ -177,11 +191,73 @@ def test_a_folder_names_no_file_to_run_and_its_report_has_what_was_measured(fini
     assert str(EXAMPLES.parent) not in "".join(
         file.read_text() for file in (folder / "environment.json", folder / "verdicts.json")
     )
-    options = json.loads((folder / "environment.json").read_text())["options"]
-    assert options["added"][0].keys() == {"file", "methods", "digest"}
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["options"]["added"][0].keys() == {"file", "methods", "digest"}
+    assert environment["host"]["usable_cpus"] == 1
     rows = json.loads(repro("report", str(folder), "--format", "json").stdout)["methods"]
     [chunked] = [row for row in rows if row["settings"] == "free_lunch+chunked_loss"]
     assert chunked["at MBS"] == 8
     assert chunked["speed"] is not None
     assert chunked["peak GiB without"] is not None
     assert "## Methods of your own" in (folder / "report.md").read_text()
+
+
+# --- Micro batches and CPUs ---
+
+
+class Full:
+    """A fork server whose ranks run out of memory above a micro batch of `most`."""
+
+    def __init__(self, server: ForkServer, most: int) -> None:
+        self._server, self._most = server, most
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def call(self, job: Job) -> list[Outcome]:
+        arguments = job.arguments
+        if arguments.get("start", arguments.get("micro_batch", 0)) > self._most:
+            return [Outcome(0, "out_of_memory", error="full")]
+        fits = arguments.get("largest", 0) <= self._most
+        found = self._server.call(job if fits else replace(job, arguments=arguments | {"largest": self._most}))
+        return found if fits else [replace(each, status="out_of_memory", error="full") for each in found]
+
+
+@pytest.mark.parametrize(("most", "others"), [(5, 3), (1, None)])
+def test_all_micro_batches_are_the_largest_power_of_two_and_the_largest_other_divisor(
+    most: int, others: int | None, fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twelve = replace(models.find("vit", "tiny"), batch_size=12)
+    monkeypatch.setattr(models, "find", lambda id, scale="paper": twelve)
+    options = Options(("vit",), "naive", "tiny", (1,), steps=1, other_micro_batches=True)
+    with Run(tmp_path / "out", options, []) as run:
+        run.bench = replace(run.bench, server=Full(fork_server, most))  # type: ignore[arg-type]
+        usual, other = (run.record(trial) for trial in run.trials)
+    assert usual is not None
+    assert other is not None
+    assert (usual.id, usual.batch.micro_batch) == ("vit/tiny/1xcpu/naive/1-rounds", 1 << (most.bit_length() - 1))
+    assert (other.id, other.batch.micro_batch) == (f"{usual.id}/micro-batch-no-power-of-2", others)
+    assert other.status == ("ok" if others else "out_of_memory")
+    assert contradiction(other) is None
+    assert (usual.own, other.own) == (False, True)
+
+
+def test_a_micro_batch_that_is_asked_for_is_measured_alone(fork_server: ForkServer, tmp_path: Path) -> None:
+    options = Options(("vit",), "naive", "tiny", (1,), steps=1, micro_batch=4)
+    [trial] = trials(options, [])
+    server: Any = Full(fork_server, 2)
+    bench = Bench(server, Stack(installed_packages(), None), None, tmp_path)
+    full, fits = (run_trial(replace(trial, micro_batch=size), bench, alone=True) for size in (4, 2))
+    assert (full.status, full.reason, full.batch.micro_batch) == (
+        "out_of_memory",
+        "micro batch 4 does not fit: full",
+        None,
+    )
+    assert (fits.status, fits.batch.micro_batch, [size for size, _ in fits.batch.peaks]) == ("ok", 2, [2])
+
+
+def test_cpus_are_given_back_after_a_command() -> None:
+    before = os.sched_getaffinity(0)
+    with limited_cpus(1):
+        assert (usable_cpus(), len(os.sched_getaffinity(0))) == (1, 1)
+    assert os.sched_getaffinity(0) == before

@@ -14,7 +14,7 @@ from ..formats import add_format, listing
 from ..machine import doctor, packages, support
 from ..machine.cluster import Node, launched
 from ..machine.devices import Device, capability_of, every_device
-from ..machine.host import host
+from ..machine.host import host, limited_cpus
 from ..method import methods_of
 from ..models.recipe import Scale
 from ..paper.settings import Attention
@@ -23,7 +23,7 @@ from ..record import Trial, add_clock
 from ..run.plan import Methods, Options, SearchMode, default_scale, other_sizes, trials
 from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
-from .devices import add_devices, devices_and_counts
+from .devices import add_cpus, add_devices, cpus_of, devices_and_counts
 from .preflight import add_out, check_compilers, check_disk, check_machine, check_packages
 from .stopping import resumable, stop_with
 
@@ -48,6 +48,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"{_NODES}\n\n{_EXIT_CODES}"
     add = parser.add_argument
     add_devices(parser)
+    add_cpus(parser)
     add("--models", metavar="ID,...", help="recipes, by id: repro recipes lists them (default all nine)")
     add(
         "--methods",
@@ -113,6 +114,11 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @resumable("what is finished is kept")
 def main(given: argparse.Namespace) -> int:
+    with limited_cpus(cpus_of(given)):
+        return _run(given)
+
+
+def _run(given: argparse.Namespace) -> int:
     node = launched()
     if node is not None and node.rank:
         return _follow(node, given)

@@ -33,6 +33,7 @@ from .rank_reports import PARTS, FirstStep, Measured, Report
 
 _UNCOMPILED = 3  # steps, of which the fastest counts
 _LOSSES = 4  # of the first micro-steps: enough to distinguish other numerics from rounding
+_LEAST_SECONDS = 1.0  # of work for an energy counter that moves every 0.1 s
 _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped update
 # Error lines of compilers and linkers, whose last line only says that they failed.
 _COMPLAINT = re.compile(r"^.*(?:\b(?:error|fatal)\s*:|\bld: cannot find |undefined reference to ).*$", re.MULTILINE)
@@ -145,6 +146,7 @@ def measure(
     if compiled:
         _end_compiler()
     clocks = {name: Clock(rank.device) for name in PARTS}
+    power = _Power(rank)
 
     def tell_authors() -> None:
         """Report the authors' times: they stay valid if what follows, which keeps gradients, lacks memory."""
@@ -154,6 +156,7 @@ def measure(
     read = {name: clock.read() for name, clock in clocks.items()}
     synced: dict[str, list[float]] = {name: [] for name in PARTS}
     timed.rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
+    mean_power = power.mean()
     peak_bytes = peak.bytes()
     state = _state_at_work(rank, timed.micro_step(reduce=True), median(synced["with"]))
     built.update()
@@ -172,6 +175,7 @@ def measure(
         synchronised=synced,
         warm_up=warm_up,
         peak_memory=peak_bytes,
+        mean_power=mean_power,
         graphs=graphs,
         gpu_state=state,
         skipped_updates=timed.skipped,
@@ -245,6 +249,28 @@ class _Timed:
             self._built.peak_rate()
             self._built.update()
         return _numbers(self.losses[before:])
+
+
+class _Power:
+    """The mean power of this rank's GPU, by its energy counter, from here to `mean`."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._joules, self._started = self._read(), time.perf_counter()
+
+    def _read(self) -> float | None:
+        if not self._rank.cuda or self._rank.interleaved:  # the GPU then works for others as well
+            return None
+        wait(self._rank.device)
+        return nvml.energy(self._rank.local)
+
+    def mean(self) -> float | None:
+        """Return the watts, once all work is done; None on a CPU, where they are not known, and for less than the
+        counter resolves."""
+        joules, seconds = self._read(), time.perf_counter() - self._started
+        if joules is None or self._joules is None or seconds < _LEAST_SECONDS:
+            return None
+        return (joules - self._joules) / seconds
 
 
 def _numbers(losses: list[torch.Tensor]) -> list[float | None]:

@@ -91,6 +91,11 @@ class Rank:
             device_id=self.device if self.cuda else None,
         )
 
+    @property
+    def interleaved(self) -> bool:
+        """Return whether other jobs compute between this one's rounds."""
+        return self._place is not None
+
     def turn(self) -> None:
         """Wait until no other job is timed, see interleaving.py; rank 0 asks for all.."""
         if self._place is None:

@@ -418,6 +418,7 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
     if skipped := ranks[0].skipped_updates:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.observed.gpu_state = [rank.gpu_state for rank in ranks] if bench.cuda else None
+    record.observed.mean_power = [rank.mean_power for rank in ranks] if bench.cuda else None
     record.observed.launches = ranks[0].launches
     if why := ranks[0].uncounted:
         record.warnings.append(f"kernel launches were not counted: {why}")
