@@ -1,12 +1,14 @@
 """Re-runs the benchmark of "$100K or 100 Days: Trade-offs when Pre-Training with Academic Resources"."""
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .method import Method
     from .models.recipe import Images, Optimizer, Recipe, Schedule, Text
 
-__all__ = ["Images", "Optimizer", "Recipe", "Schedule", "Text"]
+__all__ = ["Images", "Method", "Optimizer", "Recipe", "Schedule", "Text"]
 
 __version__ = "0.4.0"  # raised where trials measure something else than before
 
@@ -17,9 +19,8 @@ def command() -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the classes of which a recipe of one's own is made when they are asked for: `from repro import Recipe`."""
-    if name in __all__:
-        from .models import recipe
-
-        return getattr(recipe, name)
-    raise AttributeError(f"module 'repro' has no attribute {name!r}")
+    """Import what recipes and methods of one's own are made of when it is asked for: `from repro import Recipe`."""
+    if name not in __all__:
+        raise AttributeError(f"module 'repro' has no attribute {name!r}")
+    module = "repro.method" if name == "Method" else "repro.models.recipe"
+    return getattr(importlib.import_module(module), name)

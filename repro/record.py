@@ -96,6 +96,7 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
     waited = true_step(synchronised, accumulation)
     peak = peak_flops(gpu, recipe.precision, record.ran.in_tf32)
     flops, count = recipe.flops_per_example * recipe.batch_size, record.world
+    watts = [watts for watts in record.observed.mean_power or () if watts is not None]
     return Derived(
         step_rounds=true_steps(device, accumulation),
         authors_step=authors,
@@ -106,6 +107,7 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
         synchronised_days=days_of_steps(waited, recipe.training_steps),
         examples_per_second=recipe.batch_size / true,
         utilisation=utilisation(flops, true, count, peak) if peak else None,
+        joules_per_step=sum(watts) * true if watts and len(watts) == count else None,
     )
 
 
@@ -170,14 +172,17 @@ class OfSettings(OnMachine):
         return models.find(self.recipe, self.scale), Settings.parse(self.settings)
 
 
-AS_TIMED = "(/[0-9]+-rounds)?(/checked)?(/micro-batch-[0-9]+)?"  # optional end of an id, which no record field has
+_OTHER_SIZE = "no-power-of-2"
+# Optional end of an id, which no record field has.
+AS_TIMED = rf"(/[0-9]+-rounds)?(/checked)?(/micro-batch-([0-9]+|{_OTHER_SIZE}))?(/method-[0-9a-f]+)?"
 
 
 @dataclass(frozen=True)
 class Trial(OfSettings):
     """A measurement to make on a machine, whose `device` is `cpu` or a GPU's name: `steps` rounds in at most `timeout`
-    seconds. `micro_batch` is None for the largest that fits. `measured_on` is the number of devices that compute where
-    the others are projected, None where all of them do."""
+    seconds. `micro_batch` is None for the largest power of two that fits, or with `no_power_of_two` the largest other
+    divisor of the batch. `measured_on` is the number of devices that compute where the others are projected, None where
+    all of them do. `method_digest` is the hash of the files of the settings' own methods, if any."""
 
     recipe: str
     scale: Scale
@@ -191,6 +196,8 @@ class Trial(OfSettings):
     nodes: int = 1
     micro_batch: int | None = None
     measured_on: int | None = None
+    no_power_of_two: bool = False
+    method_digest: str = ""
 
     @property
     def id(self) -> str:
@@ -205,8 +212,12 @@ class Trial(OfSettings):
             words.append(f"{self.steps}-rounds")
         if self.check_extrapolation:
             words.append("checked")
-        if self.micro_batch is not None:
+        if self.no_power_of_two:
+            words.append(f"micro-batch-{_OTHER_SIZE}")
+        elif self.micro_batch is not None:
             words.append(f"micro-batch-{self.micro_batch}")
+        if self.method_digest:
+            words.append(f"method-{self.method_digest}")
         return "/".join(words)
 
 
@@ -306,7 +317,8 @@ class RawTimes:
 
 @dataclass(frozen=True)
 class Derived:
-    """The values that follow from the raw times: seconds of a training step, days of the training, and rates."""
+    """The values that follow from the raw times: seconds of a training step, days of the training, and rates; and from
+    the mean power of all GPUs together, the energy of a training step."""
 
     step_rounds: list[float] = field(default_factory=list)
     authors_step: float | None = None
@@ -317,27 +329,32 @@ class Derived:
     synchronised_days: float | None = None
     examples_per_second: float | None = None
     utilisation: float | None = None
+    joules_per_step: float | None = None
 
 
 @dataclass
 class Observed:
     """What was observed around the timed rounds: memory, the start, the first losses, and the state of the machine.
 
-    `losses` are those of the first rank's first micro-steps, None where not finite. `extrapolation_error` is that of
-    the derived step against `whole_steps`, relative. `crowd` is the number of CPUs that other processes used while the
-    model was built and timed, None on a GPU and for interleaved measurements. `launches` counts the kernels, copies and
-    memory sets that the first rank's GPU ran in one micro-step `with` reduction and in one `update`, outside the timed
-    rounds; None on a CPU.
+    `losses` are those of the first rank's first micro-steps, None where not finite; `trained_losses` those of the
+    training steps that a run with methods of one's own adds at the end, at the peak learning rate.
+    `extrapolation_error` is that of the derived step against `whole_steps`, relative. `crowd` is the number of CPUs
+    that other processes used while the model was built and timed, None on a GPU and for interleaved measurements.
+    `mean_power` has, for each rank, the watts of its GPU while the rounds were timed, by its energy counter. `launches`
+    counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step `with` reduction and in
+    one `update`, outside the timed rounds; None on a CPU.
     """
 
     peak_memory: int | None = None
     start_seconds: float | None = None
     warm_up_seconds: float | None = None
     losses: list[float | None] | None = None
+    trained_losses: list[float | None] | None = None
     whole_steps: list[float] | None = None
     extrapolation_error: float | None = None
     gpu_state: list[dict[str, float | None] | None] | None = None
     crowd: float | None = None
+    mean_power: list[float | None] | None = None
     launches: dict[str, int] | None = None
 
 
@@ -383,6 +400,17 @@ class Record(OfSettings):
     commit: str | None = None
     stack_started: float | None = None
     log: str = ""
+
+    @property
+    def own(self) -> bool:
+        """Return whether it has a method of one's own, or a micro batch that was asked for: then it stands for no cell
+        of the paper, and for no search of settings."""
+        return "/micro-batch-" in self.id or bool(Settings.parse(self.settings).methods)
+
+    @property
+    def comparable_with_paper(self) -> bool:
+        """Return whether a cell of the paper can be compared with it."""
+        return super().comparable_with_paper and not self.own
 
     @property
     def clocks_ratio(self) -> float | None:

@@ -199,6 +199,8 @@ def _contradiction_of_times(record: Record) -> str | None:
 
 
 def _agree(recorded: Any, value: Any) -> bool:
+    if value is None:
+        return recorded is None
     if isinstance(value, list):
         return len(recorded) == len(value) and all(map(_agree, recorded, value))
     return isinstance(recorded, float) and math.isclose(recorded, value, rel_tol=_EXACT)

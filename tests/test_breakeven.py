@@ -256,6 +256,16 @@ def test_energy_is_the_board_power_of_the_gpus_until_it_is_measured(tmp_path: Pa
     assert any("measured" in note and "Power" in note for note in measured["notes"])
 
 
+def test_the_mean_power_of_the_timed_rounds_counts_before_one_reading(tmp_path: Path) -> None:
+    states = [{"power_w": 900.0}] * 8
+    trial = record("pythia-1b", "free_lunch", 10.0, gpu="A100", count=8, gpu_state=states, mean_power=[300.0] * 8)
+    assert trial.derived.true_step is not None
+    assert trial.derived.joules_per_step == pytest.approx(8 * 300 * trial.derived.true_step)
+    measured = answer(*MACHINE, "--measured", str(results_folder(tmp_path / "out", trial)))
+    assert measured["rows"][0]["kwh_a_run"] == pytest.approx(2.4 * 240, abs=0.01)
+    assert any("Power: measured by the energy counters" in note for note in measured["notes"])
+
+
 @pytest.mark.parametrize(
     "states",
     [

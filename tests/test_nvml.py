@@ -81,6 +81,7 @@ def driver_of_a_machine_in_mig_mode() -> ModuleType:
         nvmlDeviceGetCudaComputeCapability=[(8, 0), (9, 0)].__getitem__,
         nvmlDeviceGetClockInfo=lambda handle, clock: of_a_whole_gpu(*[(1410, 1980), (1593, 2619)][clock])(handle),
         nvmlDeviceGetPowerUsage=of_a_whole_gpu(400_000, 700_000),
+        nvmlDeviceGetTotalEnergyConsumption=of_a_whole_gpu(5_000, 7_500),
         nvmlDeviceGetTemperature=of_a_whole_gpu(40, 70),
         nvmlDeviceGetCurrentClocksThrottleReasons=of_a_whole_gpu(0, 4),
         nvmlDeviceGetComputeRunningProcesses={0: [1], 10: [2, 3], 12: [4], 1: [2, 3, 4]}.__getitem__,
@@ -149,6 +150,12 @@ def test_each_rank_is_reported_of_its_own_gpu_in_the_order_that_the_process_has_
 def test_each_rank_is_reported_of_its_own_memory_and_what_of_it_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-12,0")
     assert [nvml.memory(local) for local in (0, 1, 2)] == [(40 * 2**30, 12 * 2**30), (80 * 2**30, 0), None]
+
+
+@pytest.mark.usefixtures("in_mig_mode")
+def test_the_energy_counter_is_that_of_a_whole_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0,MIG-12")
+    assert [nvml.energy(local) for local in range(4)] == [7.5, 5.0, None, None]
 
 
 def test_an_older_driver_is_asked_for_its_memory_as_it_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:

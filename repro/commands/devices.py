@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from ..console import UserError, say
-from ..formats import count
+from ..formats import count, count_if_given
 from ..machine import nvml, packages
 from ..machine.devices import Device
 from ..machine.host import usable_cpus
@@ -24,6 +24,16 @@ def add_devices(parser: argparse.ArgumentParser) -> None:
         "--processes", metavar="1,2", help="run on the CPU, with these numbers of processes (default without a GPU 1,2)"
     )
     add("--allow-cpu", action="store_true", help="with --gpus: run on the CPU where no GPU is visible")
+
+
+def add_cpus(parser: argparse.ArgumentParser) -> None:
+    """Add the option that keeps a command to fewer CPUs."""
+    parser.add_argument("--cpus", metavar="N", help="use this many of the CPUs: one of each core first (default: all)")
+
+
+def cpus_of(given: argparse.Namespace) -> int | None:
+    """Return the number of CPUs to use; None for all."""
+    return count_if_given(given.cpus, "--cpus")
 
 
 def devices_and_counts(given: argparse.Namespace) -> tuple[list[Device], tuple[int, ...]]:

@@ -14,13 +14,14 @@ from ..lab.report import Report, named, scaled_down, what
 from ..lab.specification import Trained, Training
 from ..machine import nvml
 from ..machine.devices import Device, gpu_of
-from ..machine.host import usable_cpus
+from ..machine.host import limited_cpus, usable_cpus
 from ..models import gan
 from ..models.gan import EPOCHS
 from ..models.recipe import Scale
 from ..run.plan import default_scale
 from ..run.results import REPORT
 from ..validity import cpu_disturbance
+from .devices import add_cpus, cpus_of
 from .preflight import add_out, check_cuda, check_disk, check_packages
 from .stopping import resumable, stop_on_sigterm
 
@@ -36,12 +37,18 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--images", metavar="N", help="images in an epoch (default: as many batches as the lab's 40,597 images make)")
     add("--scale", choices=get_args(Scale), help="size of the GAN (default: paper on a GPU, tiny on a CPU)")
     add("--skip-warmup", action="store_true", help="also time an epoch after a warm-up, and predict with it")
+    add_cpus(parser)
     add_out(parser, "results/local/lab")
     add_format(parser)
 
 
 @resumable("finished trainings are kept")
 def main(given: argparse.Namespace) -> int:
+    with limited_cpus(cpus_of(given)):
+        return _train(given)
+
+
+def _train(given: argparse.Namespace) -> int:
     check_packages("torch")
     from ..lab.experiment import Experiment, TrainingFailedError, check_room
     from ..measure.launcher import ServerDiedError

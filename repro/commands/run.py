@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, get_args
 
 from .. import files, formats, models
 from ..console import UserError, say
-from ..formats import add_format
+from ..formats import add_format, listing
 from ..machine import doctor, packages, support
 from ..machine.cluster import Node, launched
 from ..machine.devices import Device, capability_of, every_device
-from ..machine.host import host
+from ..machine.host import host, limited_cpus
+from ..method import methods_of
 from ..models.recipe import Scale
 from ..paper.settings import Attention
 from ..paper.tables import COUNTS, TOLERANCE
 from ..record import Trial, add_clock
-from ..run.plan import Methods, Options, SearchMode, default_scale, trials
+from ..run.plan import Methods, Options, SearchMode, default_scale, other_sizes, trials
 from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
-from .devices import add_devices, devices_and_counts
+from .devices import add_cpus, add_devices, cpus_of, devices_and_counts
 from .own_models import add_models
 from .preflight import add_out, check_compilers, check_disk, check_machine, check_packages
 from .stopping import resumable, stop_with
@@ -36,6 +37,7 @@ _EXIT_CODES = (
 )
 
 
+_EXHAUSTIVE = "use --search exhaustive"
 _NODES = (
     "several nodes: start the same command on each of them by torchrun or SLURM, with one process a node:\n"
     "  torchrun --nnodes 2 --node-rank RANK --rdzv-endpoint HOST:PORT -m repro run ...\n"
@@ -47,6 +49,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"{_NODES}\n\n{_EXIT_CODES}"
     add = parser.add_argument
     add_devices(parser)
+    add_cpus(parser)
     add_models(parser, "recipes, by id: repro recipes lists them (default all nine)")
     add(
         "--methods",
@@ -76,6 +79,21 @@ def options(parser: argparse.ArgumentParser) -> None:
         help=f"how far days may be off the printed ones, relative (default {TOLERANCE})",
     )
     add_clock(parser)
+    add(
+        "--with",
+        dest="own",
+        action="append",
+        default=[],
+        metavar="FILE.py:METHOD",
+        help="also measure with this method of your own, against the same settings without it; several times for "
+        "several, FILE.py:A+B for both together (without --methods: free lunch alone); see docs/own-method.md",
+    )
+    add(
+        "--micro-batches",
+        metavar="N|all",
+        help="N: measure this micro batch alone; all: also the largest that divides the batch and is no power of two "
+        "(default: the largest power of two that fits, as in the paper)",
+    )
     add("--budget", metavar="4h", help="start no trial that would end after this")
     add(
         "--trial-timeout",
@@ -104,6 +122,11 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @resumable("what is finished is kept")
 def main(given: argparse.Namespace) -> int:
+    with limited_cpus(cpus_of(given)):
+        return _run(given)
+
+
+def _run(given: argparse.Namespace) -> int:
     node = launched()
     if node is not None and node.rank:
         return _follow(node, given)
@@ -120,7 +143,8 @@ def driver_of(given: argparse.Namespace, node: Node | None = None) -> Driver:
     from .driver import Driver
 
     options, devices, health = _ready(given, node)
-    return Driver(Run(given.out, options, devices, node), Reporter(Tracker(given.track, given.out)), health)
+    run = Run(given.out, options, devices, node, methods_of(given.own)[1])
+    return Driver(run, Reporter(Tracker(given.track, given.out)), health)
 
 
 def _follow(node: Node, given: argparse.Namespace) -> int:
@@ -141,7 +165,7 @@ def _follow(node: Node, given: argparse.Namespace) -> int:
         files.inside(logs, *os.listdir(logs))
     except OSError as error:
         raise files.not_written(folder, error, "name another folder with --out") from error
-    server = ForkServer(logs / "server.log", trial_environment(devices))
+    server = ForkServer(logs / "server.log", trial_environment(devices), methods=methods_of(given.own)[1])
     say(f"node {node.rank} of {node.count}: waiting for node 0, which reports; logs in {logs}")
     return follow(node, server, logs, every_device(devices), max(options.counts), bool(devices))
 
@@ -199,12 +223,18 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         clock=given.clock,
         projected=_projected(given.project, counts),
         strict_projection=given.strict_projection,
+        added=methods_of(given.own)[0],
+        micro_batch=_micro_batch(given.micro_batches),
+        other_micro_batches=given.micro_batches == "all",
     )
     if options.projected:
         _check_projected(options)
     if options.search == "guided":
         _check_guided(options)
     _check_counts(options)
+    _check_micro_batches(options)
+    if options.added and options.methods == "naive":
+        raise UserError("--with adds methods to free lunch: use it with --methods free-lunch (its default), or all")
     return options
 
 
@@ -223,6 +253,33 @@ def _projected(text: str | None, counts: tuple[int, ...]) -> tuple[int, ...]:
 
 def _seconds(text: str | None, option: str) -> float | None:
     return formats.seconds(text, option) if text is not None else None
+
+
+def _micro_batch(asked: str | None) -> int | None:
+    return None if asked in (None, "all") else formats.count(asked, "--micro-batches")
+
+
+def _check_micro_batches(options: Options) -> None:
+    """Raise UserError for a micro batch that does not divide a device's part of a batch, and where no batch has another
+    divisor than powers of two."""
+    shares = {
+        (id, count * options.nodes): models.find(id, options.scale).batch_size // (count * options.nodes)
+        for id in options.models
+        for count in options.counts
+        if models.find(id, options.scale).batch_size % (count * options.nodes) == 0
+    }
+    size = options.micro_batch
+    for (id, devices), share in shares.items():
+        if size is not None and share % size:
+            raise UserError(
+                f"--micro-batches {size}: it does not divide the {share} examples of {id}'s batch on each of {devices} "
+                f"devices; take one that does, such as {1 << max(0, min(size, share).bit_length() - 1)}"
+            )
+    if options.other_micro_batches and not any(other_sizes(share, 1) for share in shares.values()):
+        raise UserError(
+            f"--micro-batches all: the batches of {listing(options.models)} have no divisors but powers of two; leave "
+            "it out"
+        )
 
 
 def _check_memory(asked: str, limit: int, devices: Sequence[Device]) -> None:
@@ -278,6 +335,9 @@ def _check_projected(options: Options) -> None:
 
 
 def _check_guided(options: Options) -> None:
+    if options.added or options.micro_batch or options.other_micro_batches:
+        option = "--with" if options.added else "--micro-batches"
+        raise UserError(f"--search guided measures the paper's search alone: leave out {option}, or {_EXHAUSTIVE}")
     for id in options.models:
         models.find_traced(id)
     if options.methods not in (None, "all"):

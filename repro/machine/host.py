@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..console import UserError
+
 
 @dataclass(frozen=True)
 class Host:
@@ -50,6 +52,35 @@ def usable_cpus() -> int:
     a thread busy part of the time."""
     allowed, quota = len(os.sched_getaffinity(0)), cgroup_cpus()
     return allowed if quota is None else min(allowed, math.ceil(quota))
+
+
+@contextlib.contextmanager
+def limited_cpus(count: int | None) -> Iterator[None]:
+    """Keep this thread, and the processes and threads that it starts within, to `count` of its CPUs: one of each core
+    first. None leaves it all. Raise UserError where it may use fewer."""
+    allowed = os.sched_getaffinity(0)
+    if count is None:
+        yield
+        return
+    if count > usable_cpus():
+        raise UserError(f"--cpus {count}: at most {usable_cpus()}, the CPUs that this process may use")
+    cores: dict[str, list[int]] = {}
+    for cpu in sorted(allowed):
+        cores.setdefault(_siblings(cpu), []).append(cpu)
+    by_turn = sorted((turn, cpu) for cpus in cores.values() for turn, cpu in enumerate(cpus))
+    os.sched_setaffinity(0, {cpu for _, cpu in by_turn[:count]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _siblings(cpu: int) -> str:
+    """Return the CPUs that share a core with this one, as text; itself where that is not known."""
+    try:
+        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return str(cpu)
 
 
 def instructions() -> str:

@@ -42,7 +42,8 @@ class _Follower:
 
     def run(self, devices: str) -> int:
         rank = self._node.rank
-        hello = Hello(socket.gethostname(), own_address(self._node.host, self._node.port), alike(devices))
+        address = own_address(self._node.host, self._node.port)
+        hello = Hello(socket.gethostname(), address, alike(devices, self._server.methods))
         self._send(f"repro/hello/{rank}", hello)
         key, text = self._post.receive("repro/welcome", _END, of=0)
         if key == _END:

@@ -25,6 +25,7 @@ from repro.machine.build_cache import clean_build_caches
 from repro.machine.host import host, process_limit
 from repro.machine.imports import Imports
 from repro.machine.stack import process_environment
+from repro.method import MethodFile
 
 from ..models import own
 from .memory import oom_kills
@@ -121,14 +122,21 @@ class ForkServer:
     process.
 
     `log` gets what the server prints, `environment` is added to its own. `python` is the stack's interpreter, by
-    default this one. `modules` are imported beforehand, by default all that trials use. Once it has started, `broken`
-    has those of them that do not import, each with the error, and `imports` is what it imported.
+    default this one. `modules` are imported beforehand, by default all that trials use; `methods` are the user's, which
+    the settings of its jobs may name. Once it has started, `broken` has those of them that do not import, each with the
+    error, and `imports` is what it imported.
     """
 
     def __init__(
-        self, log: Path, environment: Mapping[str, str], python: str = sys.executable, modules: Sequence[str] = ()
+        self,
+        log: Path,
+        environment: Mapping[str, str],
+        python: str = sys.executable,
+        modules: Sequence[str] = (),
+        methods: Sequence[MethodFile] = (),
     ) -> None:
         self._log, self._environment, self._python, self._modules = log, environment, python, modules
+        self.methods = tuple(methods)
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: Stream | None = None
         self._loaded = False
@@ -214,7 +222,7 @@ class ForkServer:
         if Path(job.log).parent == self._log.parent:
             os.close(self._opened(Path(job.log)))  # the ranks open it again, following no link
         with self._listening() as stream:
-            stream.begin(job)
+            stream.begin(replace(job, methods=self.methods))
 
     def outcomes(self, job: Job) -> list[Outcome]:
         """Wait for the outcomes of the job that was begun, one per rank."""

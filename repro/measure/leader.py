@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from repro.machine.cluster import Node, own_address
 from repro.machine.environment import commit
 from repro.machine.imports import Imports
 from repro.machine.packages import PACKAGES
+from repro.method import MethodFile, methods_text
 
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError
@@ -35,7 +37,7 @@ class Leader:
     """
 
     def __init__(self, node: Node, here: ForkServer, devices: str) -> None:
-        self._node, self._here, self._alike = node, here, alike(devices)
+        self._node, self._here, self._alike = node, here, alike(devices, here.methods)
         self._others = range(1, node.count)
         self._post = Mailbox(node, self._gone)
         self._hosts: dict[int, str] = {}
@@ -192,9 +194,10 @@ def failed(outcomes: list[Outcome]) -> bool:
     return any(outcome.status != "ok" for outcome in outcomes)
 
 
-def alike(devices: str) -> dict[str, str]:
+def alike(devices: str, methods: Sequence[MethodFile]) -> dict[str, str]:
     """Return what must be equal on all nodes, as far as this one knows it: a record is of one device and one stack."""
-    found = {"device": devices, "commit": commit(), "Python": platform.python_version()}
+    found = {"device": devices, "methods": methods_text(methods), "commit": commit()}
+    found["Python"] = platform.python_version()
     return {name: value for name, value in (found | {name: installed(name) for name in PACKAGES}).items() if value}
 
 

@@ -61,10 +61,11 @@ class Measure(Model):
     accumulation: int
     steps: int
     check_extrapolation: bool
+    trained: int = 0
 
     def check(self) -> None:
         super().check()
-        _counts(self.micro_batch, self.accumulation, self.steps)
+        _counts(self.micro_batch, self.accumulation, self.steps, self.trained + 1)
 
 
 @dataclass(frozen=True)

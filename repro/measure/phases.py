@@ -33,6 +33,7 @@ from .rank_reports import PARTS, FirstStep, Measured, Report
 
 _UNCOMPILED = 3  # steps, of which the fastest counts
 _LOSSES = 4  # of the first micro-steps: enough to distinguish other numerics from rounding
+_LEAST_SECONDS = 1.0  # of work for an energy counter that moves every 0.1 s
 _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped update
 # Error lines of compilers and linkers, whose last line only says that they failed.
 _COMPLAINT = re.compile(r"^.*(?:\b(?:error|fatal)\s*:|\bld: cannot find |undefined reference to ).*$", re.MULTILINE)
@@ -128,11 +129,13 @@ def measure(
     accumulation: int,
     steps: int,
     check_extrapolation: bool,
+    trained: int = 0,
 ) -> Measured:
     """Time micro-steps without and with gradient reduction, and updates: a warm-up and `steps` rounds of each.
 
     The authors' sequence comes first and undisturbed, as their clock depends on what is still queued: a blocking copy
-    of the inputs, a micro-step with reduction, an update. All times in seconds, one per round, warm-ups apart.
+    of the inputs, a micro-step with reduction, an update. All times in seconds, one per round, warm-ups apart. At the
+    end come `trained` training steps of one micro-step, whose losses are returned.
     """
     model = models.find(recipe, scale)
     peak = Peak(rank.cuda)
@@ -143,6 +146,7 @@ def measure(
     if compiled:
         _end_compiler()
     clocks = {name: Clock(rank.device) for name in PARTS}
+    power = _Power(rank)
 
     def tell_authors() -> None:
         """Report the authors' times: they stay valid if what follows, which keeps gradients, lacks memory."""
@@ -152,16 +156,18 @@ def measure(
     read = {name: clock.read() for name, clock in clocks.items()}
     synced: dict[str, list[float]] = {name: [] for name in PARTS}
     timed.rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
+    mean_power = power.mean()
     peak_bytes = peak.bytes()
     state = _state_at_work(rank, timed.micro_step(reduce=True), median(synced["with"]))
     built.update()
 
     graphs = _graphs(built) if compiled else None
-    losses = [float(loss) if loss.isfinite() else None for loss in timed.losses[:_LOSSES]]
+    losses = _numbers(timed.losses[:_LOSSES])
     whole_steps = [
         synchronised(rank.device, lambda: timed.whole_step(accumulation))
         for _ in range(steps if check_extrapolation else 0)
     ]
+    trained_losses = timed.train(trained)
     launches, uncounted = _launches(rank, timed)  # last: the profiler slows what follows
     return Measured(
         host={name: host for name, (host, _) in read.items()},
@@ -169,10 +175,12 @@ def measure(
         synchronised=synced,
         warm_up=warm_up,
         peak_memory=peak_bytes,
+        mean_power=mean_power,
         graphs=graphs,
         gpu_state=state,
         skipped_updates=timed.skipped,
         losses=losses,
+        trained_losses=trained_losses,
         launches=launches,
         uncounted=uncounted,
         whole_steps=whole_steps,
@@ -231,6 +239,42 @@ class _Timed:
         for step in range(accumulation):
             self.micro_step(step == accumulation - 1)()
         self._built.update()
+
+    def train(self, steps: int) -> list[float | None]:
+        """Run training steps of one micro-step at the peak learning rate, where the schedule would still warm up, and
+        return their losses."""
+        before = len(self.losses)
+        for _ in range(steps):
+            self.micro_step(reduce=True)()
+            self._built.peak_rate()
+            self._built.update()
+        return _numbers(self.losses[before:])
+
+
+class _Power:
+    """The mean power of this rank's GPU, by its energy counter, from here to `mean`."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._joules, self._started = self._read(), time.perf_counter()
+
+    def _read(self) -> float | None:
+        if not self._rank.cuda or self._rank.interleaved:  # the GPU then works for others as well
+            return None
+        wait(self._rank.device)
+        return nvml.energy(self._rank.local)
+
+    def mean(self) -> float | None:
+        """Return the watts, once all work is done; None on a CPU, where they are not known, and for less than the
+        counter resolves."""
+        joules, seconds = self._read(), time.perf_counter() - self._started
+        if joules is None or self._joules is None or seconds < _LEAST_SECONDS:
+            return None
+        return (joules - self._joules) / seconds
+
+
+def _numbers(losses: list[torch.Tensor]) -> list[float | None]:
+    return [float(loss) if loss.isfinite() else None for loss in losses]
 
 
 def _state_at_work(rank: Rank, work: Callable[[], Any], seconds: float) -> dict[str, float | None] | None:

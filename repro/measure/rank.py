@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from repro.machine import nvml
 from repro.machine.cluster import own_address
 from repro.machine.host import usable_cpus
+from repro.method import MethodFile
 
 from .interleaving import TimeSlot
 from .memory import limit_memory
@@ -27,9 +28,11 @@ STACK_STARTED = time.time()  # epoch; ranks are forked from a server that import
 class Rank:
     """The rank `index` of `world`, and `local` of `locals` on this node. `sent` is when the job was sent (epoch),
     `turns` the address of the scheduler that interleaves it with other jobs, if any. A `projected` rank has no others:
-    what it sends is lost, and what it gets is its own."""
+    what it sends is lost, and what it gets is its own. `methods` are the
+    files of the user's methods."""
 
     report: Callable[[Report], None]
+    methods: tuple[MethodFile, ...] = ()
 
     def __init__(
         self,
@@ -97,6 +100,11 @@ class Rank:
             timeout=timedelta(days=1),  # the trial's time limit ends a hang
             device_id=self.device if self.cuda else None,
         )
+
+    @property
+    def interleaved(self) -> bool:
+        """Return whether other jobs compute between this one's rounds."""
+        return self._place is not None
 
     def turn(self) -> None:
         """Wait until no other job is timed, see interleaving.py; rank 0 asks for all.."""

@@ -37,17 +37,19 @@ class Report:
 @dataclass(frozen=True)
 class Measured:
     """The times of a rank: all parts by the host's clock, by the device's, and synchronised. `uncounted` says why
-    launches were not counted on a GPU."""
+    launches were not counted on a GPU. `mean_power` is the GPU's in watts while the rounds were timed."""
 
     host: Times
     device: Times
     synchronised: Times
     warm_up: float
     peak_memory: int
+    mean_power: float | None = None
     graphs: dict[str, int] | None = None
     gpu_state: dict[str, float | None] | None = None
     skipped_updates: int = 0
     losses: list[float | None] = field(default_factory=list)
+    trained_losses: list[float | None] = field(default_factory=list)
     launches: dict[str, int] | None = None
     uncounted: str | None = None
     whole_steps: list[float] = field(default_factory=list)

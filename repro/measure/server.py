@@ -33,6 +33,7 @@ from repro.formats import end_of
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
 from repro.machine.imports import imports
+from repro.method import MethodError, MethodFile
 
 from ..models import own
 from ..models.own import Own
@@ -57,7 +58,8 @@ class Job:
     collectives return at once; `set_aside` are bytes of each GPU that they leave free. The sender fills in the rest:
     `world` counts the ranks of all nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`:
     a file's absolute path on one machine, else an init_method of torch.distributed. `own` is the recipe of one's own
-    that the arguments name.
+    that the arguments name. `methods` are the user's, which settings may name: the fork server's client knows their
+    files from its command line.
     """
 
     call: str
@@ -70,11 +72,17 @@ class Job:
     scheduler: str | None = None
     projected: bool = False
     set_aside: int = 0
+    methods: tuple[MethodFile, ...] = ()
     rendezvous: str = ""
     world: int = 0
     first: int = 0
     sent: float = field(default_factory=time.time)
     own: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Job:
+        """Return a job that a client of this version sent."""
+        return cls(**plain | {"methods": tuple(MethodFile(**each) for each in plain["methods"])})
 
 
 @dataclass
@@ -132,6 +140,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
                 job.projected,
             )
             rank.report = lambda report: send("report", report)
+            rank.methods = job.methods
             rank.prepare(job.memory, job.set_aside)
             if job.own is not None:
                 own.register(value(Own, job.own))
@@ -168,7 +177,8 @@ def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, b
 
 def _line(error: BaseException) -> str:
     """Return the error in one line, with the limit of processes and threads where that caused it."""
-    return one_line(error) + (f"; {process_limit()}" if no_more_processes(str(error)) else "")
+    line = str(error) if isinstance(error, MethodError) else one_line(error)
+    return line + (f"; {process_limit()}" if no_more_processes(str(error)) else "")
 
 
 def _traceback() -> str:
@@ -393,7 +403,7 @@ def _jobs(stream: socket.socket, modules: Sequence[str]) -> Iterator[Job]:
     for line in lines:
         message = json.loads(line)
         if "stop" not in message:  # a stop has ended a job already, or came too late
-            yield Job(**message)
+            yield Job.of(message)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ class Bench:
     """The resources of trials: the fork server, the stack, the GPU's catalogue entry (None: a CPU, or unknown), the
     folder for logs, and the address of the scheduler of interleaved processes. `adams` maps the host's Adam (True) and
     the GPU's (False) to why DeepSpeed could not compile it, None where it could. `group_bytes` of a GPU are what NCCL
-    takes to connect several: projected ranks, which connect to none, leave them free."""
+    takes to connect several: projected ranks, which connect to none, leave them free. Every trial ends
+    with `trained` training steps at the peak learning rate, whose losses are kept."""
 
     server: ForkServer | Leader
     stack: support.Stack
@@ -43,6 +44,7 @@ class Bench:
     scheduler: str | None = None
     adams: dict[bool, Obstacle | None] = field(default_factory=dict)
     group_bytes: int = 0
+    trained: int = 0
 
     @property
     def cuda(self) -> bool:
@@ -75,15 +77,16 @@ _REMEDIES: dict[str, str] = {
 }
 
 _BUILD_SECONDS = 1800.0
+_NOT_EVEN_1 = "not even a micro batch of 1 fits"
 
 Weigh = Callable[[Record, int], tuple[float, str] | None]
 
 
-def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) -> Record:
-    """Run a trial and return its record; `start` is the first micro batch of the search. Raises only for an
-    interruption, and UserError where a link would have logs leave the folder. `weigh` is called before a model is
-    compiled, which can take longer than all else, with the record so far and the micro batch; where it returns a bound
-    and a reason, the trial ends there, `skipped`."""
+def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None, alone: bool = False) -> Record:
+    """Run a trial and return its record; `start` is the first micro batch of the search. With `alone` the trial's micro
+    batch is the only one that is tried. Raises only for an interruption, and UserError where a link would have logs
+    leave the folder. `weigh` is called before a model is compiled, which can take longer than all else, with the record
+    so far and the micro batch; where it returns a bound and a reason, the trial ends there, `skipped`."""
     started = time.monotonic()
     recipe, settings = trial.recipe_and_settings
     compiled, tf32 = support.compiles(recipe, settings), support.uses_tf32(settings, bench.stack)
@@ -98,7 +101,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None) 
             return record
         started = time.monotonic()  # no trial's time includes loading or compiling the stack
         ranks = _Ranks(trial, bench, tf32, started + trial.timeout)
-        _measure(ranks, recipe, settings, record, start, weigh)
+        _measure(ranks, recipe, settings, record, start, weigh, alone)
         if record.status == "timed_out":
             limit = f"{figures(trial.timeout)} s" if trial.timeout < 10 else duration(trial.timeout)
             late = f"the trial did not end within its time limit of {limit}"
@@ -178,7 +181,7 @@ class _Ranks:
 
 
 def _measure(
-    ranks: _Ranks, recipe: Recipe, settings: Settings, record: Record, start: int, weigh: Weigh | None
+    ranks: _Ranks, recipe: Recipe, settings: Settings, record: Record, start: int, weigh: Weigh | None, alone: bool
 ) -> None:
     """Fill the record: search for the micro batch, then time the step."""
     trial, bench = ranks.trial, ranks.bench
@@ -191,18 +194,21 @@ def _measure(
     if not record.ran.compiled:
         weigh = None
     fit = partial(ranks.attempt, "fit", timed=weigh is not None)
-    micro_batch = _fit(fit, min(share, trial.micro_batch or share), start, record)
+    largest = min(share, trial.micro_batch or share)
+    micro_batch = _fit(fit, largest, largest if alone else start, record, alone)
     if micro_batch and weigh is not None and (skipped := weigh(record, micro_batch)) is not None:
         record.status, (record.guidance.bound, record.reason) = "skipped", skipped
     elif micro_batch:
-        _time(ranks, record, micro_batch, share)
+        _time(ranks, record, micro_batch, share, alone)
+    if alone and record.status == "out_of_memory":
+        record.reason = record.reason.replace(_NOT_EVEN_1, f"micro batch {largest} does not fit")
 
 
-def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
+def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int, alone: bool) -> None:
     """Time the step; `share` is a rank's part of the batch. Repeat it once after a killed compiler, uncompiled where
-    the model cannot be compiled, and at half the micro batch as long as it runs out of memory. The host's memory,
-    around GPUs or for a compiler, does not depend on the micro batch. The authors' sequence comes first and keeps no
-    gradients: its times stay those of the largest micro batch that completed it."""
+    the model cannot be compiled, and at half the micro batch, unless it is `alone`, as long as it runs out of memory.
+    The host's memory, around GPUs or for a compiler, does not depend on the micro batch. The authors' sequence comes
+    first and keeps no gradients: its times stay those of the largest micro batch that completed it."""
     trial, cleaned = ranks.trial, False
     while micro_batch:
         status, outcomes = ranks.attempt(
@@ -212,6 +218,7 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
             accumulation=share // micro_batch,
             steps=trial.steps,
             check_extrapolation=trial.check_extrapolation,
+            trained=ranks.bench.trained,
         )
         if status == "crashed" and _NO_ENGINE in _failure(outcomes).error:
             status = "out_of_memory"
@@ -223,6 +230,8 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int) -> None:
                 return
         elif status == "out_of_memory" and not _failure(outcomes).of_host:
             record.batch.full += _full(_failure(outcomes))
+            if alone:
+                break
             if record.batch.authors_micro_batch is None and all(authors := [_authors(outcome) for outcome in outcomes]):
                 record.times = replace(record.times, host=authors)
                 record.batch.authors_micro_batch = micro_batch
@@ -262,11 +271,14 @@ def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
     return True
 
 
-def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start: int, record: Record) -> int:
+def _fit(
+    attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start: int, record: Record, alone: bool = False
+) -> int:
     """Return the largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, without one.
 
-    The search goes up from `start`. Where that does not fit, it goes below: size by size, and after a crash from 1 up
-    to at most half of the size that crashed. It ends if the host ran out of memory, which does not depend on the size.
+    The search goes up from `start`. Where that does not fit, it goes below, unless `start` is to be tried `alone`: size
+    by size, and after a crash from 1 up to at most half of the size that crashed. It ends if the host ran out of
+    memory, which does not depend on the size.
     """
     start = min(start, share)
     crash: Outcome | None = None
@@ -275,7 +287,7 @@ def _fit(attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start
         fitting, failure = _fitting(outcomes), _failure(outcomes)
         if status == "out_of_memory":
             record.batch.full += _full(failure)
-        if fitting or start == 1 or failure.of_host or status not in ("out_of_memory", "crashed"):
+        if fitting or start == 1 or alone or failure.of_host or status not in ("out_of_memory", "crashed"):
             break
         share = start // 2
         if status == "crashed":
@@ -375,7 +387,7 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
         said = [memory]  # records that the host has a GPU
     record.observed.gpu_state = [*said] or None
     record.remedy = _REMEDIES["host" if failure.of_host else status]
-    record.reason = "not even a micro batch of 1 fits" if status == "out_of_memory" else failure.error
+    record.reason = _NOT_EVEN_1 if status == "out_of_memory" else failure.error
     if at and failure.of_host:
         record.reason = f"the host's memory ran out {at}: {failure.error}"
     elif status == "out_of_memory" and (failure.of_host or not failure.traceback):  # a rank that was killed has none
@@ -412,9 +424,11 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
         made = f"torch.compile broke the model into {graphs['compiled']} graphs"
         record.warnings.append(f"{made}: what lies between them ran uncompiled")
     record.observed.losses = ranks[0].losses
+    record.observed.trained_losses = ranks[0].trained_losses or None
     if skipped := ranks[0].skipped_updates:
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.observed.gpu_state = [rank.gpu_state for rank in ranks] if bench.cuda else None
+    record.observed.mean_power = [rank.mean_power for rank in ranks] if bench.cuda else None
     record.observed.launches = ranks[0].launches
     if why := ranks[0].uncounted:
         record.warnings.append(f"kernel launches were not counted: {why}")

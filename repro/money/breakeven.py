@@ -184,7 +184,8 @@ class Power:
 def gpu_power(run: TrainingDays) -> Power | None:
     """Return the power of a machine's GPUs: measured where the days were, else the board power; None without either."""
     if run.watts is not None:
-        return Power(Interval.exact(run.watts / 1000), f"measured, {run.source}; GPUs alone")
+        how = "measured by the energy counters" if run.by_counter else "measured"
+        return Power(Interval.exact(run.watts / 1000), f"{how}, {run.source}; GPUs alone")
     gpu = find(run.gpu)
     if gpu is None or gpu.board_power_w is None:
         return None

@@ -28,7 +28,8 @@ Origin = Literal["expected", "measured", "predicted", "given"]  # printed, measu
 @dataclass(frozen=True)
 class TrainingDays(OfGpus):
     """Days of one training on `gpus` of `gpu`, with bounds: the rounding of the paper's days, or the 80 % interval of
-    predicted ones. `watts` is the power of its GPUs together, where that was measured."""
+    predicted ones. `watts` is the power of its GPUs together, where that was measured: with `by_counter` the mean of
+    the timed rounds by the GPUs' energy counters, else one reading."""
 
     gpu: str
     gpus: int
@@ -36,6 +37,7 @@ class TrainingDays(OfGpus):
     origin: Origin
     source: str
     watts: float | None = None
+    by_counter: bool = False
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -181,6 +183,7 @@ def measured_days(model: str, folders: Sequence[Path]) -> list[TrainingDays]:
             "measured",
             f"{runs.run_of(record).folder}, {record.settings}, true",
             _watts(record),
+            record.derived.joules_per_step is not None,
         )
         for days, record in best
     ]
@@ -192,7 +195,10 @@ def _counts(record: Record) -> bool:
 
 
 def _watts(record: Record) -> float | None:
-    """Return the ranks' power together, each read once in a training step; None where a GPU did not report it."""
+    """Return the ranks' power together: the mean while the rounds were timed, else as read once in a training step;
+    None where a GPU did not report it."""
+    if record.derived.joules_per_step is not None and record.derived.true_step:
+        return record.derived.joules_per_step / record.derived.true_step
     readings = [state.get("power_w") if state else None for state in record.observed.gpu_state or []]
     drawn = [watts for watts in readings if watts is not None]
     return sum(drawn) if readings and len(drawn) == len(readings) else None

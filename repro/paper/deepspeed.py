@@ -8,8 +8,11 @@ from ..models.recipe import Recipe
 from .settings import Settings
 
 
-def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str, accumulation: int) -> dict[str, Any]:
-    """Return DeepSpeed's configuration. Its micro batch size has no effect, as micro-steps are called one by one."""
+def configuration(
+    recipe: Recipe, settings: Settings, cuda: bool, precision: str, accumulation: int, client: bool = False
+) -> dict[str, Any]:
+    """Return DeepSpeed's configuration, for its own Adam or a `client` optimizer. Its micro batch size has no effect,
+    as micro-steps are called one by one."""
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": accumulation,
@@ -28,7 +31,7 @@ def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str
         }
     if precision == "bf16":
         config["bf16"] = {"enabled": True}
-    if cuda:
+    if cuda and not client:
         wanted = recipe.optimizer
         config["optimizer"] = {
             "type": "Adam",
@@ -41,7 +44,7 @@ def configuration(recipe: Recipe, settings: Settings, cuda: bool, precision: str
             },
         }
     else:
-        # Uses torch's Adam instead of DeepSpeed's, which would have to be compiled first.
+        # On a CPU torch's Adam replaces DeepSpeed's, which would have to be compiled first.
         config |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
     return config
 

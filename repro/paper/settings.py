@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from itertools import product, starmap
 from typing import Literal, get_args
@@ -11,13 +12,16 @@ from ..console import UserError
 Sharding = Literal["none", "zero_1", "zero_2", "zero_3", "fsdp_2", "fsdp_3"]
 Attention = Literal["sdpa", "flash"]
 SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
+WORDS = {"naive", "free_lunch", "flash", "checkpointing", "offloading", *SHARDINGS, *get_args(Attention)}
+_METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # a name in Python
 
 
 @dataclass(frozen=True)
 class Settings:
     """One point of the search space. Free lunch is compile + custom kernels + TF32; naive has no method switched on.
 
-    `attention` is the custom kernel of the attention layers; it has no effect without free lunch.
+    `attention` is the custom kernel of the attention layers; it has no effect without free lunch. `methods` are a
+    user's own, by name, which are added to free lunch and stand for no cell of the paper (repro/method.py).
     """
 
     free_lunch: bool
@@ -25,6 +29,7 @@ class Settings:
     sharding: Sharding = "none"
     offloading: bool = False
     attention: Attention = "sdpa"
+    methods: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -35,14 +40,19 @@ class Settings:
             "checkpointing" if self.checkpointing else "",
             self.sharding if self.sharding != "none" else "",
             "offloading" if self.offloading else "",
+            *self.methods,
         ]
         return "+".join(filter(None, on)) or "naive"
 
     @classmethod
     def parse(cls, id: str) -> Settings:
-        """Return the settings with this id. Raise UserError, which lists the valid words, for another text."""
+        """Return the settings with this id. Behind free lunch, other names are a user's methods. Raise UserError,
+        which lists the valid words, for another text."""
         words = set() if id == "naive" else set(id.split("+"))
         known = {"free_lunch", "flash", "checkpointing", "offloading", *SHARDINGS[1:]}
+        methods = tuple(word for word in id.split("+") if word not in WORDS and _METHOD.fullmatch(word))
+        if "free_lunch" in words:
+            known |= {*methods}
         shardings = [name for name in SHARDINGS[1:] if name in words]
         alone = ("offloading" in words and not shardings) or ("flash" in words and "free_lunch" not in words)
         if words - known or len(shardings) > 1 or alone:
@@ -56,12 +66,14 @@ class Settings:
             sharding=shardings[0] if shardings else "none",
             offloading="offloading" in words,
             attention="flash" if "flash" in words else "sdpa",
+            methods=methods,
         )
 
     @property
     def base(self) -> Settings:
-        """Return the settings with torch's own attention: the point in the paper's space, for either kernel."""
-        return replace(self, attention="sdpa")
+        """Return the settings with torch's own attention and no methods of one's own: the point in the paper's
+        space, for either kernel."""
+        return replace(self, attention="sdpa", methods=())
 
     @property
     def saves_memory(self) -> bool:

@@ -31,6 +31,7 @@ from ..run.settings_search import Search, searches
 from ..run.verdict import FAILED, PROJECTED, Verdict, judge_tables, ran_uncompiled
 from .causes import Cause, causes
 from .figures import all_figures, further
+from .methods import LEGEND, method_losses, method_rows
 from .panels import Figure, in_order, machines
 from .terminal import (
     compared_rows,
@@ -88,6 +89,8 @@ class Content:
     rerun: Sequence[tuple[str, str]]
     places: Sequence[Place] = ()
     legend: Sequence[str] = ()
+    methods: Sequence[dict[str, Any]] = ()
+    methods_text: Sequence[str] = ()
     figures: Sequence[Figure] = ()
     audit: Sequence[str] = ()
     corrected: Sequence[Grid] = ()
@@ -115,6 +118,8 @@ def compose(*readings: Reading) -> Content:
         _judged(runs.verdicts, runs.records, runs.clock, runs),
         places=(places := [place_of(search, runs.verdicts, runs) for search in found]),
         legend=legend(column for place in places for column in place.trials[0]),
+        methods=(methods := method_rows(runs.records)),
+        methods_text=[LEGEND, *(f"{line}." for line in method_losses(runs.records))] if methods else (),
         figures=[figure for figure in all_figures(found) if any("measured" in panel.origin for panel in figure.panels)],
         audit=audit_summary(audited) if audited else (),
     )
@@ -556,4 +561,8 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
             words += [f"--{name.replace('_', '-')}", message]
     if options.check_extrapolation:
         words.append("--check-extrapolation")
+    for added in options.added:
+        words += ["--with", f"{added.file}:{'+'.join(added.methods)}"]
+    if options.micro_batch is not None or options.other_micro_batches:
+        words += ["--micro-batches", str(options.micro_batch or "all")]
     return shell_words([*words, "--out", folder])

@@ -43,6 +43,8 @@ def markdown(content: Content) -> str:
     for place in content.places:
         rows = render(place.trials, "markdown")
         parts += [f"### {place.title}", " ".join(place.says), rows, _bullets(place.notes)]
+    if content.methods:
+        parts += ["## Methods of your own", render(content.methods, "markdown"), _bullets(content.methods_text)]
     if content.corrected:
         parts += ["## Days that one would really wait", *content.corrected_text]
     for grid in content.corrected:

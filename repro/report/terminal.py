@@ -19,6 +19,7 @@ from ..run.reading import Reading
 from ..run.settings_search import Search, searches
 from ..run.verdict import FAILED, PROJECTED, PROJECTED_FAILED, Verdict, Word, differing, explain
 from ..validity import Answer, cpu_disturbance
+from .methods import LEGEND, method_losses, method_rows
 
 _GIB = 2**30
 _NEARLY = 0.9  # least limit over the paper card's memory: CUDA takes part of a card's memory, but not of a limit
@@ -100,6 +101,7 @@ def report(
                 "tolerance": verdicts[0].tolerance,
                 "summary": summary(verdicts, devices, records, environments),
                 "searches": [_search(each) for each in searches(records) if each.guided],
+                "methods": method_rows(records),
             }
         )
     text_of_all = summary(verdicts, devices, records, environments)
@@ -116,6 +118,9 @@ def report(
             columns += rows[0]
     if columns:
         parts.append("\n".join(_bullets(legend(columns))))
+    if methods := method_rows(records):
+        lines = [LEGEND, *(f"{line}." for line in method_losses(records))]
+        parts += ["METHODS OF YOUR OWN", render(methods, "text"), "\n".join(_bullets(lines))]
     guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
     if guided:
         parts += ["GUIDED SEARCH", "\n".join(_bullets(guided))]

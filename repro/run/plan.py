@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from .. import models
 from ..machine.devices import Device, gpu_of, name_of
+from ..method import Added
 from ..models.recipe import Recipe, Scale
 from ..paper.gpus import Gpu, most_like
 from ..paper.settings import FREE_LUNCH, NAIVE, Attention, Settings, search_space
@@ -30,7 +31,9 @@ class Options:
     `counts` are numbers of GPUs, or of processes on a CPU; `projected` are more, of which one device is measured.
     Memory is in bytes per rank, times are in seconds; `trial_timeout` None derives each trial's limit from its
     estimate. `nodes` is the number that the run was launched on. `clock` judges cells and decides which settings are
-    the fastest.
+    the fastest. Each of `added` is a user's methods, which all settings with free lunch are also measured with.
+    `micro_batch` is the only one that is measured, None for the largest power of two that fits; `other_micro_batches`
+    adds the largest other divisor of the batch.
     """
 
     models: tuple[str, ...]
@@ -49,6 +52,9 @@ class Options:
     clock: Clock = DEFAULT
     projected: tuple[int, ...] = ()
     strict_projection: bool = False
+    added: tuple[Added, ...] = ()
+    micro_batch: int | None = None
+    other_micro_batches: bool = False
 
 
 def default_scale(on_gpus: bool) -> Scale:
@@ -105,9 +111,30 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
                     check_extrapolation=options.check_extrapolation,
                     nodes=options.nodes,
                     measured_on=1 if count in options.projected else None,
+                    micro_batch=options.micro_batch,
                 )
-                planned[trial.id] = trial
+                for each in _variants(trial, options):
+                    planned[each.id] = each
     return list(planned.values())
+
+
+def _variants(trial: Trial, options: Options) -> Iterator[Trial]:
+    """Yield the trial, then the same with each of the user's methods, all with their micro batches."""
+    recipe, settings = trial.recipe_and_settings
+    trials = [trial]
+    for added in options.added if settings.free_lunch else ():
+        own = replace(settings, methods=added.methods)
+        trials.append(replace(trial, settings=own.id, method_digest=added.digest))
+    for each in trials:
+        yield each
+        if options.other_micro_batches and other_sizes(recipe.batch_size, trial.world):
+            yield replace(each, no_power_of_two=True)
+
+
+def other_sizes(batch: int, devices: int) -> list[int]:
+    """Return the micro batches that divide the batch on so many devices and are no powers of two, largest first."""
+    share, rest = divmod(batch, devices)
+    return [] if rest else [size for size in range(share, 2, -1) if share % size == 0 and size & (size - 1)]
 
 
 def limited(planned: Iterable[Trial], timeout: float | None, estimate: Callable[[Trial], float]) -> list[Trial]:
@@ -117,6 +144,8 @@ def limited(planned: Iterable[Trial], timeout: float | None, estimate: Callable[
 
 
 def _methods(options: Options, recipe: Recipe, gpu: Gpu | None, count: int, on_gpus: bool) -> list[Settings]:
+    if options.added and options.methods is None:
+        return [FREE_LUNCH]
     if options.methods is not None or options.search == "guided":
         return settings_for(recipe, options.methods or "all", gpu, count)
     if on_gpus:

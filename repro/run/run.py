@@ -23,11 +23,12 @@ from ..measure.leader import Leader
 from ..measure.rank import SEED
 from ..measure.trial import Bench
 from ..measure.trial import run as run_trial
+from ..method import MethodFile
 from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
 from ..record import Guidance, Record, Trial, WhatRan
 from ..validity import Answer, believed, is_final, larger_may_fit
-from .plan import Options, limited, trials
+from .plan import Options, limited, other_sizes, trials
 from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
 from .results import BENCHMARK, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .verdict import Verdict, judge
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 FILES = (TRIALS, RECIPES, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
 _EXHAUSTIVE = "--search exhaustive measures it"
+_TRAINED = 6  # losses of settings with and without a user's methods: the first is of equal weights
 
 
 class Run:
@@ -47,11 +49,18 @@ class Run:
     It takes the sound records of earlier runs, and says on stderr which others there are: their trials wait again.
 
     `devices` are the GPUs it runs on, none means the CPU. Of its `trials` those `chosen` are measured, at first all.
-    With a `node` it leads a run on several. Its `guides` guide searches, by recipe and count; without them it is
-    exhaustive.
+    With a `node` it leads a run on several. `methods` are the files of its settings' own methods. Its `guides` guide
+    searches, by recipe and count; without them it is exhaustive.
     """
 
-    def __init__(self, folder: Path, options: Options, devices: Sequence[Device], node: Node | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        options: Options,
+        devices: Sequence[Device],
+        node: Node | None = None,
+        methods: Sequence[MethodFile] = (),
+    ) -> None:
         from .estimate import estimate
 
         self.options, self.devices, self.node = options, list(devices), node
@@ -62,12 +71,13 @@ class Run:
         self.results = Results(folder)
         self._packages = installed_packages()
         self._variables = trial_environment(self.devices)
-        server = ForkServer(self.results.logs / "server.log", self._variables)
+        server = ForkServer(self.results.logs / "server.log", self._variables, methods=methods)
         self.bench = Bench(
             server=server if node is None else Leader(node, server, every_device(self.devices)),
             stack=environment.stack(self.devices, self._packages),
             gpu=gpu_of(self.devices),
             logs=self.results.logs,
+            trained=_TRAINED if options.added else 0,
         )
         self._started = time.monotonic()
         self.guides: dict[tuple[str, int], Guide] = {}
@@ -192,7 +202,12 @@ class Run:
         try:
             weigh = guide.weigh if guide is not None else None
             bench = self._bench_of(trial)
-            record = run_trial(replace(trial, timeout=min(trial.timeout, left)), bench, max(1, size), weigh)
+            limited_trial = replace(trial, timeout=min(trial.timeout, left))
+            if trial.no_power_of_two:
+                record = self._of_another_size(limited_trial, bench)
+            else:
+                alone = trial.micro_batch is not None
+                record = run_trial(limited_trial, bench, max(1, size), weigh, alone)
         except KeyboardInterrupt:
             reason, remedy = "the run was interrupted", "run it again"
             self._keep(Record.of(trial, "interrupted", reason, remedy, WhatRan(tf32=tf32)))
@@ -233,6 +248,25 @@ class Run:
             return self.bench
         return replace(self.bench, group_bytes=self.projection.group_bytes(trial.count))
 
+    def _of_another_size(self, trial: Trial, bench: Bench) -> Record:
+        """Measure the largest micro batch that divides the batch, is no power of two, and fits. What takes twice the
+        largest power of two, which was measured before, would not."""
+        recipe, _ = trial.recipe_and_settings
+        usual = self._records.get(replace(trial, no_power_of_two=False).id)
+        fits = usual.batch.micro_batch if usual is not None and usual.status == "ok" else None
+        sizes = other_sizes(recipe.batch_size, trial.world)
+        record = Record.of(
+            trial, "out_of_memory", reason=f"no micro batch but a power of two fits: the least is {sizes[-1]}"
+        )
+        if usual is not None:
+            record.batch.peaks, record.batch.full = usual.batch.peaks, usual.batch.full
+        for size in sizes:
+            if fits is None or size < 2 * fits:
+                record = run_trial(replace(trial, micro_batch=size), bench, alone=True)
+                if record.status != "out_of_memory" or record.host_ran_out:
+                    break
+        return record
+
     def verdict(self, cell: Cell) -> Verdict:
         """A cell held against all records of this folder."""
         options = self.options
@@ -265,6 +299,8 @@ class Run:
             standing = self.options.search == "guided" and record.skipped_by(self.options.clock)
         else:
             standing = is_final(record) and not larger_may_fit(record)  # others may leave more room by now
+            if self.bench.trained and record.status == "ok" and record.observed.trained_losses is None:
+                standing = False  # a run without methods measured it
         return record if standing else None
 
     def can_run(self, trial: Trial) -> bool:

@@ -27,8 +27,9 @@ class Spread:
 
 def standing(trials: Iterable[Record]) -> dict[str, Record]:
     """Return one record for each settings id, although trials may have repeated it, such as with more rounds: the last
-    that ran, else the last that does not fit, else the last."""
-    known = [(trial, feasible(trial)) for trial in trials]
+    that ran, else the last that does not fit, else the last. Those with methods of one's own or a given micro batch are
+    left out."""
+    known = [(trial, feasible(trial)) for trial in trials if not trial.own]
     found = {trial.settings: trial for trial, _ in known}
     for answer in (False, True):
         found |= {trial.settings: trial for trial, fits in known if fits is answer}
@@ -82,7 +83,8 @@ class Search(OnMachine):
     @property
     def tried(self) -> list[Record]:
         """Return the trials that came to an end, with any outcome but unsupported."""
-        return [trial for trial in self.trials if Answer.of(trial).ended and trial.status != "unsupported"]
+        ended = (trial for trial in self.trials if Answer.of(trial).ended and not trial.own)
+        return [trial for trial in ended if trial.status != "unsupported"]
 
     @property
     def skipped(self) -> list[Record]:

@@ -16,6 +16,7 @@ from repro.measure.rank import Rank
 from repro.paper.settings import Settings
 
 from ...models.recipe import Recipe, Schedule
+from .hooks import Hooks
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 CHECKPOINT = "CheckpointWrapper"  # torch's class around a layer whose activations are recomputed
@@ -44,6 +45,7 @@ class Engine(ABC):
     optimizer: Any
     precision: str
     warnings: tuple[str, ...] = ()
+    _own = False  # whether the optimizer is a method's
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Engine(ABC):
         self.recipe, self.settings, self.rank = recipe, settings, rank
         self.accumulation = accumulation
         self.precision = recipe.precision
+        self.hooks = Hooks(settings.methods, rank.methods)
         set_tf32(tf32)
         self.module = self._module()
         self.total = sum(parameter.numel() for parameter in self.module.parameters())
@@ -67,11 +70,22 @@ class Engine(ABC):
         on_device = self.settings.library == "torch"
         with torch.device(self.rank.device if on_device else "cpu"):
             kernels = support.uses_custom_kernels(self.recipe, self.settings, self.rank.cuda)
-            module = self.recipe.build(kernels, self.settings.attention)
+            module = self.hooks.module(self.recipe.build(kernels, self.settings.attention))
         module.train()
         if self.settings.checkpointing:
             _checkpoint(module, self.recipe.layer)
         return module
+
+    def _own_optimizer(self) -> torch.optim.Optimizer | None:
+        """Return the optimizer of the settings' own methods; None without one."""
+        made = self.hooks.optimizer(self.module, self.recipe.optimizer)
+        self._own = made is not None
+        return made
+
+    def peak_rate(self) -> None:
+        """Have the next update take the peak learning rate. The schedule then sets its own again."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group.get("initial_lr", group["lr"])
 
     @abstractmethod
     def _wrap(self, compiled: bool) -> None:
@@ -111,7 +125,7 @@ class Engine(ABC):
             weights=self._share(stage == 3 or self.settings.library == "fsdp", world),
             moments=self._share(stage >= 1, world),
         )
-        for what in ("weights", "moments"):
+        for what in ("weights",) if self._own else ("weights", "moments"):  # another optimizer may have other states
             has, should = getattr(held, what), getattr(promised, what)
             # Shards are padded to equal sizes, tensor by tensor.
             if not 0.9 * should <= has <= 1.1 * should + 64 * world * len(list(self.module.parameters())):

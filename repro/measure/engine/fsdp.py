@@ -45,7 +45,7 @@ class FullyShardedEngine(PlainEngine):
         if len(sharded) != len(self.units) + 1:
             raise WrongWrapperError(f"{len(sharded)} modules are FSDPModules, asked for {len(self.units) + 1}")
         self.wrapper = "FSDPModule"
-        self.optimizer = torch_optimizer(self.recipe, self.module.parameters())
+        self.optimizer = self._own_optimizer() or torch_optimizer(self.recipe, self.module.parameters())
         self.schedule = schedule(self.recipe)(self.optimizer)
         self.scaler = ShardedGradScaler(self.rank.device.type, FIRST_SCALE, enabled=self.precision == "fp16")
         self.parallel = self.module

@@ -30,7 +30,7 @@ class PlainEngine(Engine):
 
     def _wrap(self, compiled: bool) -> None:
         self.module.to(self.rank.device)
-        self.optimizer = torch_optimizer(self.recipe, self.module.parameters())
+        self.optimizer = self._own_optimizer() or torch_optimizer(self.recipe, self.module.parameters())
         self.schedule = schedule(self.recipe)(self.optimizer)
         self.scaler = torch.amp.GradScaler(self.rank.device.type, FIRST_SCALE, enabled=self.precision == "fp16")
         self.rank.join()
@@ -42,8 +42,8 @@ class PlainEngine(Engine):
         self.parallel: nn.Module = parallel
         self.wrapper = type(self.parallel).__name__
         self.forward = torch.compile(self.parallel) if compiled else self.parallel
-        if compiled and self.settings.checkpointing:
-            # DDPOptimizer splits graphs in a way that breaks checkpointing.
+        if compiled and (self.settings.checkpointing or self.hooks.change_the_graph):
+            # DDPOptimizer splits graphs in a way that breaks checkpointing, which a method may use.
             torch._dynamo.config.optimize_ddp = False
 
     def micro_step(self, batch: dict[str, torch.Tensor], reduce: bool) -> torch.Tensor:

@@ -21,8 +21,12 @@ class ZeroEngine(Engine):
         if self.precision == "fp16" and not self.rank.cuda:
             self.precision = "bf16"
             self.warnings = ("DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16",)
-        config = configuration(self.recipe, self.settings, self.rank.cuda, self.precision, self.accumulation)
-        client = None if self.rank.cuda else torch_optimizer(self.recipe, self.module.parameters())
+        client = self._own_optimizer()
+        if client is None and not self.rank.cuda:
+            client = torch_optimizer(self.recipe, self.module.parameters())
+        config = configuration(
+            self.recipe, self.settings, self.rank.cuda, self.precision, self.accumulation, client is not None
+        )
         self.engine, self.optimizer, _, _ = deepspeed.initialize(
             model=self.module,
             model_parameters=self.module.parameters(),

@@ -1,0 +1,101 @@
+"""Settings with methods of one's own, held against the same settings without them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from ..formats import figures
+from ..paper.settings import Settings
+from ..record import Record
+from ..validity import Answer
+
+_GIB = 2**30
+_DIFFERS = 0.01  # relative: rounding in half precision changes a loss of these steps by up to 0.001
+LEGEND = (
+    "without: the same settings without the method, in the same run. speed: above 1 where the method is faster. peak "
+    "GiB: at the largest micro batch that both fit, in the search for it, uncompiled. losses differ by: the largest "
+    "relative difference of the losses below."
+)
+
+
+def method_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Return a row for each trial with a method of one's own: its speed and memory, and those without the method."""
+    return [_row(record, without) for record, without in _pairs(records)]
+
+
+def method_losses(records: Iterable[Record]) -> list[str]:
+    """Return the losses with and without each method, side by side, and whether the method changes the training."""
+    return [line for record, without in _pairs(records) if without and (line := _losses(record, without))]
+
+
+def _pairs(records: Iterable[Record]) -> list[tuple[Record, Record | None]]:
+    """Return each record with methods, and the record of the same trial without them, if any."""
+    known = {record.id: record for record in records}
+    pairs = []
+    for record in known.values():
+        settings = Settings.parse(record.settings)
+        if settings.methods:
+            usual = record.id.replace(f"/{record.settings}", f"/{replace(settings, methods=()).id}", 1)
+            pairs.append((record, known.get(re.sub("/method-[0-9a-f]+$", "", usual))))
+    return pairs
+
+
+def _row(record: Record, without: Record | None) -> dict[str, Any]:
+    there = without if without is not None and Answer.of(without).ran else None
+    step, usual = record.derived.true_step, there.derived.true_step if there else None
+    size, peak, usual_peak = _peaks(record, there)
+    return {
+        "model": record.recipe,
+        "machine": record.machine,
+        "settings": record.settings,
+        "status": record.status,
+        "MBS": record.batch.micro_batch,
+        "MBS without": there.batch.micro_batch if there else None,
+        "step s": step,
+        "step s without": usual,
+        "speed": f"{usual / step:.3f}" if step and usual else None,
+        "at MBS": size,
+        "peak GiB": None if peak is None else peak / _GIB,
+        "peak GiB without": None if usual_peak is None else usual_peak / _GIB,
+        "losses differ by": None if (change := _change(record, there)) is None else f"{change:.2%}",
+    }
+
+
+def _peaks(record: Record, without: Record | None) -> tuple[int | None, int | None, int | None]:
+    """Return the largest micro batch that both fitted, and the bytes that each took."""
+    own, usual = ({pair[0]: pair[1] for pair in each.batch.peaks} if each else {} for each in (record, without))
+    size = max(own.keys() & usual.keys(), default=None)
+    return (None, None, None) if size is None else (size, own[size], usual[size])
+
+
+def _change(record: Record, without: Record | None) -> float | None:
+    """Return the largest relative difference of the losses, infinite where only one of two is a number; None where not
+    both recorded them."""
+    if without is None or not record.observed.trained_losses or not without.observed.trained_losses:
+        return None
+    pairs = zip(record.observed.trained_losses, without.observed.trained_losses, strict=False)
+    return max(_apart(own, usual) for own, usual in pairs)
+
+
+def _apart(own: float | None, usual: float | None) -> float:
+    if own is None or usual is None:
+        return 0.0 if own is usual else float("inf")
+    return abs(own - usual) / abs(usual) if usual else float(own != usual)
+
+
+def _losses(record: Record, without: Record) -> str:
+    change = _change(record, without)
+    if change is None:
+        return ""
+    own, usual = (
+        " ".join("nan" if loss is None else figures(loss, 5) for loss in each.observed.trained_losses or ())
+        for each in (record, without)
+    )
+    verdict = "the method trains as without it" if change <= _DIFFERS else "the method changes the training"
+    return (
+        f"{record.recipe}, {record.machine}, {record.settings}: losses {own}; without {usual}; they differ by up to "
+        f"{change:.2%}: {verdict}"
+    )
