@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from repro import files
 from repro.console import UserError, suggest_names
-from repro.datafile import NotAsDeclaredError, load, value
+from repro.datafile import NotAsDeclaredError, load, plain, value
 
 from .recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
 
@@ -213,6 +213,22 @@ def is_id(text: str) -> bool:
 def registered(id: str) -> Own | None:
     """Return the recipe of one's own with this id; None where this process knows none."""
     return _REGISTERED.get(id)
+
+
+def register_from(file: Path) -> None:
+    """Register the recipe that `saved` wrote, with what builds it. Raise UserError for other content."""
+    try:
+        register(value(Own, load(file)))
+    except NotAsDeclaredError as error:
+        raise UserError(f"{file} describes no model ({error}): export it again") from None
+
+
+def saved(id: str) -> str:
+    """Return a recipe of one's own, with what builds it, as JSON. Raise UserError where it cannot be built."""
+    own = _REGISTERED[id]
+    if own.specification is None:
+        raise UserError(f"{id} was read from a results folder, which cannot build a model: name its file in --models")
+    return json.dumps(plain(own), indent=1) + "\n"
 
 
 def specification_of(id: str) -> Specification | None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from .. import command, files, models
 from ..console import UserError
 from ..export.configurations import configurations
-from ..export.script import SCRIPT, script
+from ..export.script import MODEL, SCRIPT, script
 from ..export.training import Training, measured, predicted
 from ..formats import count_if_given, figures, listing, path, shell_words
 from ..installation import installed
 from ..predict.hardware import Machine, gpu_named
 from ..run.reading import measured as read_measured
+from .own_models import add_models
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "folder", nargs="?", type=path, metavar="DIR", help="results folder of a run: its fastest settings are exported"
     )
     add("--predicted", action="store_true", help="in place of DIR: the settings that are predicted to be the fastest")
-    add("--models", type=models.typed, metavar="ID", help="the recipe to train (default: the one of DIR)")
+    add_models(parser, "the recipe to train (default: the one of DIR)", models.typed)
     add("--gpu", metavar="NAME", help="the GPU to train on (default: the one of DIR that is the fastest)")
     add(
         "--gpus", metavar="N", help="GPUs to train on, of each node (default: as many as are the fastest; predicted: 1)"
@@ -37,6 +38,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     training = _training(given)
     written = {**configurations(training), SCRIPT: script(training)}
+    if models.is_own(training.recipe.id):
+        written[MODEL] = models.own.saved(training.recipe.id)
     _check_folder(given.out, list(written))
     for name, text in written.items():
         files.replace(given.out / name, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 from .. import formats, models
@@ -17,9 +17,9 @@ _QUANTITIES = ("tokens", "images", "dataset_size")
 _NAMES = (*_COUNTS, *_QUANTITIES, "epochs", "precision", "optimizer", "layer")
 
 
-def add_models(parser: argparse.ArgumentParser, help: str) -> None:
+def add_models(parser: argparse.ArgumentParser, help: str, type: Callable[[str], str] = str) -> None:
     """Add --models, and the options of models of one's own."""
-    parser.add_argument("--models", metavar="ID,...", help=f"{help}; or your own: {SPELLINGS}")
+    parser.add_argument("--models", type=type, metavar="ID,...", help=f"{help}; or your own: {SPELLINGS}")
     _add_fields(parser)
 
 

@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
+from .. import __version__, models
 from ..console import ROOT
 from ..machine.support import uses_custom_kernels
 from ..models.recipe import Generation, Images, Text
 from .training import Training
 
-SCRIPT = "train.py"
+SCRIPT, MODEL = "train.py", "model.json"
 _TEMPLATE = Path(__file__).with_name("train.template")
 _HALF = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
 _CHECKPOINT = "CheckpointWrapper"  # torch's class around a layer whose activations are recomputed
@@ -65,6 +65,7 @@ def _parts(training: Training) -> set[str]:
         "text": isinstance(recipe.inputs, Text),
         "images": isinstance(recipe.inputs, Images),
         "generation": isinstance(recipe.inputs, Generation),
+        "own": models.is_own(recipe.id),
         recipe.schedule.kind: True,
     }
     return engine | {name for name, needed in has.items() if needed}

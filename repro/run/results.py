@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -133,8 +133,7 @@ class Results:
         Raise UserError where the folder was moved meanwhile, after writing the record there; and where another run may
         have locked it, after writing the record to a separate file in it.
         """
-        if models.is_own(record.recipe):
-            self._keep_recipe(record.recipe)
+        self.keep_recipes([record.recipe])
         line = json.dumps(datafile.plain(record)).encode() + b"\n"
         aside = "" if self._is_held or not self._tells else f"trials-of-process-{os.getpid()}.jsonl"
         try:
@@ -151,12 +150,19 @@ class Results:
                 raise
             raise UserError(f"{error}; the last trial is in {self.folder / aside}, for {TRIALS}") from None
 
-    def _keep_recipe(self, id: str) -> None:
-        """Write a recipe of one's own beside those of the folder, so that it can be reported without its model."""
+    def keep_recipes(self, ids: Iterable[str]) -> None:
+        """Write those of these recipes that are one's own beside those of the folder, so that it can be reported
+        without their models. Raise UserError where the folder describes one differently."""
+        mine = list(filter(models.is_own, ids))
         file = self.current / RECIPES
-        known = own.read(file) if file.exists() else []
-        if id not in known:
-            datafile.write(file, [datafile.plain(each) for each in own.described([*known, id])])
+        if not mine:
+            return
+        try:
+            known = own.read(file) if file.exists() else []
+        except datafile.NotAsDeclaredError as error:
+            raise UserError(f"{file} describes no models ({error}): remove it, and the run writes it again") from None
+        if not {*mine} <= {*known}:
+            datafile.write(file, [datafile.plain(each) for each in own.described(dict.fromkeys([*known, *mine]))])
 
     def _write(self, name: str, line: bytes) -> bool:
         """Append to a file of the open folder, the whole line or nothing. Return False where it is not synced."""

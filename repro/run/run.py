@@ -90,6 +90,7 @@ class Run:
         with contextlib.ExitStack() as opened:
             opened.enter_context(self.bench.server)  # first: where nodes are refused a new folder stays unmade
             opened.enter_context(self.results)
+            self.results.keep_recipes(self.options.models)
             folder, problems = self.results.folder, list[Problem]()
             then = environment_of(folder, [])
             measured = all_valid_records(folder, problems)

@@ -127,8 +127,9 @@ def _described(
         compiles=True if given.compiles is None else given.compiles,
         build=lambda kernels, attention: naive,
     )
-    attention = _attention(asked, config, inputs, make, like is not None) if asked.source == "transformers" else ""
-    completed = _completed(asked, recipe, naive, _on_meta(asked, make, attention or "sdpa"))
+    of_transformers = asked.source == "transformers"
+    attention = _attention(asked, config, inputs, make, like is not None) if of_transformers else "sdpa"
+    completed = _completed(asked, recipe, naive, _on_meta(asked, make, attention))
     return replace(completed, attention=attention, config=config)
 
 
