@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
+from .. import __version__, models
 from ..console import ROOT
 from ..machine.support import uses_custom_kernels
 from ..models.recipe import Generation, Images, Text
@@ -60,6 +60,7 @@ def _parts(training: Training) -> set[str]:
         "checkpointing": settings.checkpointing,
         "compiled": training.compiled,
         "several": training.world > 1,
+        "own": models.is_own(recipe.id),
         "layers": settings.checkpointing or settings.library == "fsdp",
         "overlap": settings.stage >= 2,
         "text": isinstance(recipe.inputs, Text),
