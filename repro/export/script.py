@@ -14,6 +14,7 @@ from ..models.recipe import Generation, Images, Text
 from .training import Training
 
 SCRIPT = "train.py"
+STOPPED = 75  # its exit code where it was told to stop, and saved a checkpoint
 _TEMPLATE = Path(__file__).with_name("train.template")
 _HALF = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
 _CHECKPOINT = "CheckpointWrapper"  # torch's class around a layer whose activations are recomputed
@@ -110,6 +111,7 @@ def _values(training: Training) -> dict[str, Any]:
         "kernels": "CUDA" if kernels[True] and not kernels[False] else kernels[True],
         "attention": _literal(settings.attention),
         "tf32": training.tf32,
+        "stopped": STOPPED,
         "vocabulary": getattr(inputs, "vocabulary", None),
         "sequence": getattr(inputs, "sequence", None),
         "size": getattr(inputs, "size", None),
