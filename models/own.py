@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from repro import files
 from repro.console import UserError, suggest_names
-from repro.datafile import NotAsDeclaredError, load, plain, value
+from repro.datafile import NotAsDeclaredError, load, value
 
 from .recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Source = Literal["python", "transformers", "timm"]
 SPELLINGS = "FILE.py[:NAME], FILE.toml, hf:CONFIG.json or timm:NAME[:key=value,...]"
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}-[0-9a-f]{8}")
+EXPORTED, EXPORTED_CODE = "model.json", "model.py"
 _TINY = {"batch_size": 16, "sequence": 64}  # of tiny versions: as of the paper's recipes
 _LENGTHS = ("training_steps", "tokens", "images", "epochs")
 
@@ -215,22 +216,6 @@ def registered(id: str) -> Own | None:
     return _REGISTERED.get(id)
 
 
-def register_from(file: Path) -> None:
-    """Register the recipe that `saved` wrote, with what builds it. Raise UserError for other content."""
-    try:
-        register(value(Own, load(file)))
-    except NotAsDeclaredError as error:
-        raise UserError(f"{file} describes no model ({error}): export it again") from None
-
-
-def saved(id: str) -> str:
-    """Return a recipe of one's own, with what builds it, as JSON. Raise UserError where it cannot be built."""
-    own = _REGISTERED[id]
-    if own.specification is None:
-        raise UserError(f"{id} was read from a results folder, which cannot build a model: name its file in --models")
-    return json.dumps(plain(own), indent=1) + "\n"
-
-
 def specification_of(id: str) -> Specification | None:
     """Return what builds a recipe of one's own; None for one that was read from a results folder, or another id."""
     own = _REGISTERED.get(id)
@@ -261,6 +246,33 @@ def read(file: Path) -> list[str]:
         if each.scale == "paper":
             register(Own(each.plain, tiny.get(each.id) and tiny[each.id].plain))
     return list(dict.fromkeys(each.id for each in found))
+
+
+def exported(id: str) -> dict[str, bytes]:
+    """Return the files from which `read_exported` registers a recipe elsewhere: its specification, and its Python file
+    where that imports nothing of its folder. Empty for another recipe. Raise UserError for one that was read from a
+    results folder."""
+    known = _REGISTERED.get(id)
+    if known is None:
+        return {}
+    found = known.specification
+    if found is None:
+        raise UserError(f"{id} was read from a results folder, which cannot build it: name its model as the run did")
+    copied = {}
+    if found.source == "python":
+        contents = _read(Path(found.place), found.text)
+        if hashlib.sha256(contents).hexdigest() == found.digest:
+            copied, found = {EXPORTED_CODE: contents}, replace(found, place=EXPORTED_CODE)
+    return {EXPORTED: json.dumps(asdict(replace(known, specification=found)), indent=1).encode(), **copied}
+
+
+def read_exported(file: Path) -> None:
+    """Register the recipe of an exported file, whose Python file, if it has one, lies beside it."""
+    found = value(Own, load(file))
+    if found.specification is not None and found.specification.source == "python":
+        beside = str(file.parent / found.specification.place)  # a place that is absolute stays
+        found = replace(found, specification=replace(found.specification, place=beside))
+    register(found)
 
 
 def is_specification(text: str) -> bool:

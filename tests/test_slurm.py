@@ -24,7 +24,9 @@ def printed(*words: str, cwd: Path = ROOT, **variables: str) -> str:
 def ran(script: str, folder: Path, **variables: str) -> tuple[int, list[str], str]:
     """The exit code of a batch script, the words that it gives srun, and what it says, where SLURM starts nothing."""
     said = folder / "said"
-    (folder / "srun").write_text(f'#!/usr/bin/env bash\nprintf "%s\\0" "$@" > {shlex.quote(str(said))}\n')
+    (folder / "srun").write_text(
+        f'#!/usr/bin/env bash\nprintf "%s\\0" "$@" > {shlex.quote(str(said))}\nexit "${{ENDS:-0}}"\n'
+    )
     (folder / "srun").chmod(0o755)
     environment = {"PATH": f"{folder}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(["bash"], input=script, env=environment, capture_output=True, text=True)
@@ -67,6 +69,26 @@ def test_every_word_reaches_the_run_as_it_was_typed_and_the_budget_ends_before_t
     assert not [*folder.iterdir()]
     _, words, _ = ran(script, tmp_path)
     assert 4 * 3600 - 300 - 30 < int(words[-1].removesuffix("s")) <= 4 * 3600 - 300, "an older SLURM does not say it"
+
+
+def test_a_training_has_a_task_for_each_gpu_and_is_queued_again_where_it_was_told_to_stop(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    script = printed(*JOB, "--nodes", "2", "--", "train.py", "--checkpoint-every", "30m", cwd=tmp_path)
+    assert "#SBATCH --ntasks-per-node=4\n" in script
+    said = tmp_path / "requeued"
+    (tmp_path / "scontrol").write_text(
+        f'#!/usr/bin/env bash\n[ "$1" = show ] || echo "$@" > {shlex.quote(str(said))}\n'
+    )
+    (tmp_path / "scontrol").chmod(0o755)
+    code, words, _ = ran(script, tmp_path, SLURM_JOB_NODELIST="a,b", SLURM_JOB_ID="7", ENDS="75")
+    assert (code, said.read_text()) == (75, "requeue 7\n")
+    assert words[:3] == ["--nodes=2", "--ntasks=8", "--ntasks-per-node=4"]
+    assert words[-3:] == ["train.py", "--checkpoint-every", "30m"]
+    task = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "PATH": "/usr/bin:/bin"}
+    shown = ["env"]
+    done = subprocess.run([*words[4:8], *shown], env=task, capture_output=True, text=True, check=True)
+    assert {"RANK=5", "LOCAL_RANK=1", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4"} <= set(done.stdout.splitlines())
+    assert "missing/train.py is no file: " in refusal(*JOB, "--", "missing/train.py")
 
 
 def test_a_job_that_is_about_to_end_starts_no_run(tmp_path: Path) -> None:

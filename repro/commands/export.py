@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from .. import command, files, models
 from ..console import UserError
 from ..export.configurations import configurations
-from ..export.script import MODEL, SCRIPT, script
+from ..export.script import SCRIPT, script
 from ..export.training import Training, measured, predicted
 from ..formats import count_if_given, figures, listing, path, shell_words
 from ..installation import installed
+from ..models import own
+from ..models.recipe import Recipe
+from ..paper.own_gpu import own_gpu
 from ..predict.hardware import Machine, gpu_named
 from ..run.reading import measured as read_measured
 from .own_models import add_models
@@ -24,7 +28,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "folder", nargs="?", type=path, metavar="DIR", help="results folder of a run: its fastest settings are exported"
     )
     add("--predicted", action="store_true", help="in place of DIR: the settings that are predicted to be the fastest")
-    add_models(parser, "the recipe to train (default: the one of DIR)", models.typed)
+    add_models(parser, "the recipe to train (default: the one of DIR)")
     add("--gpu", metavar="NAME", help="the GPU to train on (default: the one of DIR that is the fastest)")
     add(
         "--gpus", metavar="N", help="GPUs to train on, of each node (default: as many as are the fastest; predicted: 1)"
@@ -37,9 +41,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     training = _training(given)
-    written = {**configurations(training), SCRIPT: script(training)}
-    if models.is_own(training.recipe.id):
-        written[MODEL] = models.own.saved(training.recipe.id)
+    own_files = {name: contents.decode() for name, contents in own.exported(training.recipe.id).items()}
+    written = {**own_files, **configurations(training), SCRIPT: script(training)}
     _check_folder(given.out, list(written))
     for name, text in written.items():
         files.replace(given.out / name, text)
@@ -56,13 +59,20 @@ def _training(given: argparse.Namespace) -> Training:
     if given.folder is not None:
         if nodes is not None:
             raise UserError("--nodes: a measured run says how many it had; leave it out")
-        if given.models is not None:
-            models.find(given.models)
-        return measured(read_measured([given.folder]), given.models, given.gpu, gpus)
-    for name in ("models", "gpu"):
-        if getattr(given, name) is None:
-            raise UserError(f"--predicted needs --{name}: which {'model' if name == 'models' else 'GPU'}?")
-    return predicted(models.find_traced(given.models), Machine(gpu_named(given.gpu), gpus or 1, nodes or 1))
+        return measured(read_measured([given.folder]), _model(given, models.find), given.gpu, gpus)
+    model = _model(given, models.find_traced)
+    if model is None or given.gpu is None:
+        raise UserError(f"--predicted needs {'--models: which model?' if model is None else '--gpu: which GPU?'}")
+    gpu = own_gpu(given.gpu) or gpu_named(given.gpu)
+    return predicted(models.find(model), Machine(gpu, gpus or 1, nodes or 1))
+
+
+def _model(given: argparse.Namespace, check: Callable[[str], Recipe]) -> str | None:
+    """Return the id of the model; None without --models. Raise UserError for several."""
+    ids = models.listed(given.models, check) if given.models is not None else (None,)
+    if len(ids) > 1:
+        raise UserError(f"--models {given.models}: expected one, as a script trains one model")
+    return ids[0]
 
 
 def _check_folder(folder: Path, names: list[str]) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from .. import command, formats
 from ..console import UserError
-from ..formats import shell_words
+from ..export.script import SCRIPT, STOPPED
+from ..formats import counted, shell_words
 from . import own_models
 from .devices import counts_on
 
@@ -41,6 +42,27 @@ fi
 exec srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 \\
     {repro} {words} --budget "${{left}}s"
 """
+_TRAINING = """\
+#!/usr/bin/env bash
+# Trains {where}. Submit it with: sbatch FILE
+# A job that is preempted, or whose time ends, saves a checkpoint, is queued again, and goes on from it.
+{directives}
+set -uo pipefail
+cd {folder}
+
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
+
+# One task a GPU.
+srun --nodes={nodes} --ntasks={ranks} --ntasks-per-node={gpus} --kill-on-bad-exit=0 bash -c \
+    'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE={ranks} LOCAL_WORLD_SIZE={gpus} exec "$@"' train \
+    {python} {words}
+code=$?
+if ((code == {stopped})); then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+"""
 
 
 @dataclass(frozen=True)
@@ -53,15 +75,20 @@ class Allocation:
     cpus: int | None
     named: dict[str, str]
 
-    def directives(self) -> list[str]:
-        """Return the lines that sbatch reads."""
+    @property
+    def where(self) -> str:
+        """Return the nodes as text: 2 nodes of 4 GPUs."""
+        return f"{counted(self.nodes, 'node')} of {counted(self.gpus, 'GPU')}"
+
+    def directives(self, tasks: int = 1) -> list[str]:
+        """Return the lines that sbatch reads, with so many `tasks` a node."""
         minutes = -(-self.seconds // 60)
         asked = {
             "job-name": "repro",
             "nodes": self.nodes,
-            "ntasks-per-node": 1,
+            "ntasks-per-node": tasks,
             "gpus-per-node": self.gpus,
-            "cpus-per-task": self.cpus,
+            "cpus-per-task": self.cpus and max(1, self.cpus // tasks),
             "time": f"{minutes // 60:02}:{minutes % 60:02}:00",
             "output": "repro-%j.out",
             "open-mode": "append",  # a requeued job appends to the same file
@@ -79,7 +106,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--cpus-per-node", metavar="N", help="CPUs of each node (default: the cluster's)")
     for name in ("partition", "account", "qos", "constraint"):
         add(f"--{name}", metavar="NAME", help=f"the job's {name} (default: the cluster's)")
-    add("words", nargs="*", metavar="-- run ...", help="the run, without --budget, which is the job's")
+    add(
+        "words",
+        nargs="*",
+        metavar="-- run ...",
+        help="the run, without --budget, which is the job's; or an exported train.py with its options",
+    )
 
 
 def main(given: argparse.Namespace) -> int:
@@ -97,16 +129,37 @@ def main(given: argparse.Namespace) -> int:
     )
     if allocation.seconds <= 2 * _MARGIN:
         raise UserError(f"--time {given.time}: expected more than {2 * _MARGIN // 60}m, of which a run takes none")
+    if given.words and Path(given.words[0]).name == SCRIPT:
+        print(training(allocation, given.words), end="")
+        return 0
     _check(given.words, allocation)
     print(script(allocation, given.words), end="")
     return 0
+
+
+def training(allocation: Allocation, words: Sequence[str]) -> str:
+    """Return a batch script that starts an exported train.py with these words in the current folder. Raise UserError
+    where there is none."""
+    if not Path(words[0]).is_file():
+        raise UserError(f"{words[0]} is no file: {command()} export writes one")
+    return _TRAINING.format(
+        where=f"on {allocation.where}",
+        directives="\n".join(allocation.directives(allocation.gpus)),
+        folder=shell_words([Path.cwd()]),
+        nodes=allocation.nodes,
+        gpus=allocation.gpus,
+        ranks=allocation.nodes * allocation.gpus,
+        python=shell_words([sys.executable]),
+        words=shell_words(words),
+        stopped=STOPPED,
+    )
 
 
 def script(allocation: Allocation, words: Sequence[str]) -> str:
     """Return a batch script that starts a run with these words in the current folder."""
     nodes = allocation.nodes
     return _SCRIPT.format(
-        where=f"on {nodes} node{'s' if nodes > 1 else ''} of {allocation.gpus} GPU{'s' if allocation.gpus > 1 else ''}",
+        where=f"on {allocation.where}",
         directives="\n".join(allocation.directives()),
         folder=shell_words([Path.cwd()]),
         repro=os.environ.get("REPRO_COMMAND") or shell_words([sys.executable, "-m", "repro"]),

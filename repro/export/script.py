@@ -13,7 +13,8 @@ from ..machine.support import uses_custom_kernels
 from ..models.recipe import Generation, Images, Text
 from .training import Training
 
-SCRIPT, MODEL = "train.py", "model.json"
+SCRIPT = "train.py"
+STOPPED = 75  # its exit code where it was told to stop, and saved a checkpoint
 _TEMPLATE = Path(__file__).with_name("train.template")
 _HALF = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
 _CHECKPOINT = "CheckpointWrapper"  # torch's class around a layer whose activations are recomputed
@@ -60,12 +61,12 @@ def _parts(training: Training) -> set[str]:
         "checkpointing": settings.checkpointing,
         "compiled": training.compiled,
         "several": training.world > 1,
+        "own": models.is_own(recipe.id),
         "layers": settings.checkpointing or settings.library == "fsdp",
         "overlap": settings.stage >= 2,
         "text": isinstance(recipe.inputs, Text),
         "images": isinstance(recipe.inputs, Images),
         "generation": isinstance(recipe.inputs, Generation),
-        "own": models.is_own(recipe.id),
         recipe.schedule.kind: True,
     }
     return engine | {name for name, needed in has.items() if needed}
@@ -110,6 +111,7 @@ def _values(training: Training) -> dict[str, Any]:
         "kernels": "CUDA" if kernels[True] and not kernels[False] else kernels[True],
         "attention": _literal(settings.attention),
         "tf32": training.tf32,
+        "stopped": STOPPED,
         "vocabulary": getattr(inputs, "vocabulary", None),
         "sequence": getattr(inputs, "sequence", None),
         "size": getattr(inputs, "size", None),

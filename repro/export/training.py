@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from .. import models
 from ..console import UserError, fits
 from ..formats import listing
 from ..machine import support
 from ..models.recipe import Recipe
 from ..paper.settings import Settings
-from ..predict import calibration, traces
+from ..predict import calibration, own, traces
 from ..predict.forecast import forecast, ranked
 from ..predict.hardware import Machine
 from ..record import OnMachine, Record, days_of_steps
@@ -100,7 +101,8 @@ def _had(records: Sequence[Record], model: str | None) -> str:
 
 def predicted(recipe: Recipe, machine: Machine) -> Training:
     """Return the settings that are predicted to be the fastest on a machine. Raise UserError where none fit."""
-    stack, fitted = traces.nearest_here(), calibration.calibrations()[calibration.EVERYTHING]
+    stack = own.stack() if models.is_own(recipe.id) else traces.nearest_here()
+    fitted = calibration.calibrations()[calibration.EVERYTHING]
     space = settings_for(recipe, "all", machine.gpu, machine.world)
     best = ranked(forecast(recipe, machine, each, fitted, stack) for each in space)[0]
     if best.days is None or best.step is None:

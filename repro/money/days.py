@@ -70,7 +70,7 @@ def training_days(
     if measured is None and not trained and not is_own:
         models.find_of_paper(model)
     found = {(row.gpu, row.gpus): row for row in expected_days(model)}
-    if predicted or (is_own and measured is None):
+    if predicted or (is_own and measured is None and not trained):
         known = set[str]() if is_own else {cell.gpu for cell in cells("1")}
         found |= {(row.gpu, row.gpus): row for row in predicted_days(model) if row.gpu not in known}
     if measured is not None:
