@@ -61,6 +61,7 @@ ZERO_1 = "free_lunch+zero_1"  # Appendix J's settings of Pythia-1B on 4 H100
         (["--project", "3"], "--project 3: no replication batch here divides by 3"),
         (["--project", "4", "--search", "guided"], "leave out --search guided"),
         (["--project", "4", "--models", "gan"], "gan"),
+        (["--check-projection"], "--check-projection changes nothing without --project"),
     ],
 )
 def test_what_cannot_be_projected_is_refused_before_any_work(arguments: list[str], named: str, tmp_path: Path) -> None:
@@ -151,6 +152,20 @@ def test_the_corrected_table_takes_measured_then_projected_then_predicted_days(t
     text = repro("table", "1", "--corrected", "--measured", str(folder)).stdout
     assert "Of 144 cells the days of 2 measured, 1 projected and 141 predicted." in text
     assert "11 projected" in text
+
+
+def test_a_report_shows_measured_and_projected_trials_apart(tmp_path: Path) -> None:
+    both = record("pythia-1b", ZERO_1, 40.0, gpu="H100"), projected("pythia-1b", ZERO_1, 30.0)
+    alone = projected("pythia-410m", "free_lunch+zero_1", 5.0, count=2)
+    folder = str(results_folder(tmp_path / "run", *both, alone))
+    text = repro("report", folder, "--format", "markdown").stdout
+    assert "Pythia-1B on 4 x H100, projected" in text
+    assert "Pythia-1B on 4 x H100\n" in text
+    assert "### Cells projected, which verifies nothing" in text
+    assert "≈" in text
+    printed = repro("report", folder).stdout
+    assert "a step of" in printed
+    assert "(-25%)" in printed
 
 
 H100 = find("H100")

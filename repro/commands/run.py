@@ -113,6 +113,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="also measure one rank of so many GPUs, or processes, and model its communication with the others, which "
         "need not exist: see docs/projection.md",
     )
+    add("--check-projection", action="store_true", help="also project what is measured, and report the error")
     add("--strict-projection", action="store_true", help="let a projected cell that differs fail the run")
     add("--require-comparison", action="store_true", help="exit with 3 if no cell of the paper could be compared")
     add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")
@@ -221,7 +222,7 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         nodes=nodes,
         search=given.search,
         clock=given.clock,
-        projected=_projected(given.project, counts),
+        projected=_projected(given, counts),
         strict_projection=given.strict_projection,
         added=methods_of(given.own)[0],
         micro_batch=_micro_batch(given.micro_batches),
@@ -238,16 +239,23 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
     return options
 
 
-def _projected(text: str | None, counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the counts of --project, without those that are measured. Raise UserError where none is left."""
+def _projected(given: argparse.Namespace, counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the counts of --project, without those in `counts`, which are measured, unless --check-projection asks for
+    both. Raise UserError where none is left."""
+    text: str | None = given.project
+    for option, on in (("--check", given.check_projection), ("--strict", given.strict_projection)):
+        if on and text is None:
+            raise UserError(
+                f"{option}-projection changes nothing without --project: give --project 2,4,8, or leave it out"
+            )
     if text is None:
         return ()
     asked = sorted({formats.count(part.strip(), "--project") for part in text.split(",")})
     if wrong := [count for count in asked if not 1 < count <= max(COUNTS)]:
         raise UserError(f"--project {text}: {wrong[0]} is not from 2 to {max(COUNTS)}; take 2, 4 or 8, or several")
-    left = tuple(count for count in asked if count not in counts)
+    left = tuple(count for count in asked if given.check_projection or count not in counts)
     if not left:
-        raise UserError(f"--project {text}: all of them are measured here; leave it out")
+        raise UserError(f"--project {text}: all of them are measured here; leave it out, or add --check-projection")
     return left
 
 

@@ -31,7 +31,7 @@ from ..run.results import BENCHMARK, TRIALS, Line, lack
 from ..validity import Answer
 
 SEARCHES = "largest"  # subfolder of each stack of an upgrade-check, with its searches for micro batches
-Key = tuple[str, str, str, int, int, int | None]
+Key = tuple[str, str, str, int, int, int | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def read_side(place: Path) -> Side:
 
 def key(record: Record) -> Key:
     """Return what identifies a trial, except its device, micro batch and rounds."""
-    return record.recipe, record.scale, record.settings, record.count, record.nodes, record.memory_limit
+    machine = (record.count, record.nodes, record.memory_limit, record.measured_on)
+    return record.recipe, record.scale, record.settings, *machine
 
 
 def step_seconds(record: Record) -> float | None:

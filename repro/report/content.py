@@ -112,11 +112,11 @@ def compose(*readings: Reading) -> Content:
     if not readings:
         return _published()
     runs = join(*readings)
-    found = in_order(searches(runs.records, runs.clock))
+    found, projected = in_order(searches(runs.records, runs.clock)), searches(runs.records, runs.clock, "projected")
     audited = audit_measured(runs.records)
     return replace(
         _judged(runs.verdicts, runs.records, runs.clock, runs),
-        places=(places := [place_of(search, runs.verdicts, runs) for search in found]),
+        places=(places := [place_of(search, runs.verdicts, runs) for search in in_order([*found, *projected])]),
         legend=legend(column for place in places for column in place.trials[0]),
         methods=(methods := method_rows(runs.records)),
         methods_text=[LEGEND, *(f"{line}." for line in method_losses(runs.records))] if methods else (),
@@ -442,7 +442,7 @@ class Place:
 def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place:
     """Return a search of these runs with the verdicts on its cells. Its trials are shown with the paper's days on the
     most similar of the paper's GPUs."""
-    twin = " (tiny twin)" if search.scale == "tiny" else ""
+    twin, of_one = " (tiny twin)" if search.scale == "tiny" else "", search.origin == "projected"
     space = set(search_space(search.world))
     tried = {Settings.parse(trial.settings).base for trial in search.tried}
     naive = ", and naive settings" if NAIVE in tried else ""
@@ -455,13 +455,16 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
         slower = "" if search.naive is None else f"; naive settings take {figures(search.naive)} s"
         says.append(f"The fastest apart from naive settings is {best}{slower}.")
     for verdict in verdicts if search.comparable_with_paper else ():
-        if verdict.place == (search.model, search.device, search.count):
+        if verdict.place == (search.model, search.device, search.count) and verdict.projected == of_one:
             says.append(f"{verdict_entry(verdict).message}.")
+    if of_one:
+        says.append("One rank was measured, its communication is modelled: these times verify nothing.")
     if runs.several:
         says.append(f"Measured in {_folders(search, runs)}.")
     nearest = nearest_paper_gpu(runs.run_of(search.trials[0]).devices)
     rows = [_trial(*both) for both in zip(search.trials, trial_rows(search.trials, nearest), strict=True)]
-    return Place(f"{search.model}{twin} on {search.machine}", _summary(search), says, rows, _notes(search))
+    title = f"{search.model}{twin} on {search.machine}{', projected' if of_one else ''}"
+    return Place(title, _summary(search), says, rows, _notes(search))
 
 
 def _folders(search: Search, runs: Joined) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import datafile, models
-from ..formats import Format, are, as_json, counted, first, from_to, listing, percent, render, were
+from ..formats import Format, are, as_json, counted, figures, first, from_to, listing, percent, render, were
 from ..machine.devices import Device
 from ..machine.environment import Environment
 from ..paper.arithmetic import by_place, paper_gpu
@@ -124,6 +124,8 @@ def report(
     guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
     if guided:
         parts += ["GUIDED SEARCH", "\n".join(_bullets(guided))]
+    if errors := projection_errors(records):
+        parts += ["PROJECTED AGAINST MEASURED", "\n".join(_bullets(errors))]
     found = notes(records)
     if found:
         parts += ["NOTES", "\n".join(_bullets(found))]
@@ -368,6 +370,28 @@ def _clocks_note(record: Record) -> list[str]:
     if ratio is None or abs(ratio - 1) <= _CLOCKS_DIFFER:
         return []
     return [f"the authors' clock shows {ratio:.0%} of the true time"]
+
+
+def projection_errors(records: Sequence[Record]) -> list[str]:
+    """Return a sentence on each projected trial that was measured too: both steps, micro batches and peaks."""
+    measured = {_without_origin(record): record for record in records if record.origin == "measured"}
+    lines = []
+    for record in records:
+        beside = measured.get(_without_origin(record))
+        if record.origin == "measured" or beside is None or not (record.derived.true_step and beside.derived.true_step):
+            continue
+        steps = [each.derived.true_step or 0.0 for each in (record, beside)]
+        peaks = [(each.observed.peak_memory or 0) / _GIB for each in (record, beside)]
+        lines.append(
+            f"{record.recipe}, {record.machine}, {record.settings}: a step of {figures(steps[0])} s is projected, "
+            f"{figures(steps[1])} s measured ({steps[0] / steps[1] - 1:+.0%}); MBS {record.batch.micro_batch} and "
+            f"{beside.batch.micro_batch}; peak {figures(peaks[0])} and {figures(peaks[1])} GiB."
+        )
+    return lines
+
+
+def _without_origin(record: Record) -> tuple[object, ...]:
+    return record.recipe, record.scale, record.settings, record.device, record.count, record.nodes, record.memory_limit
 
 
 def _bullets(lines: Sequence[str]) -> list[str]:

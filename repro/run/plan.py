@@ -96,7 +96,9 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
     planned: dict[str, Trial] = {}
     for id in options.models:
         recipe = models.find(id, options.scale)
-        for count in (*options.counts, *options.projected):
+        of_all = [(count, None) for count in options.counts]
+        of_one = [(count, 1) for count in options.projected]
+        for count, measured_on in [*of_all, *of_one]:
             wanted = _methods(options, recipe, gpu, count * options.nodes, bool(devices))
             attention = options.attention if recipe.flash_attention else "sdpa"
             for settings in wanted:
@@ -110,7 +112,7 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
                     steps=options.steps,
                     check_extrapolation=options.check_extrapolation,
                     nodes=options.nodes,
-                    measured_on=1 if count in options.projected else None,
+                    measured_on=measured_on,
                     micro_batch=options.micro_batch,
                 )
                 for each in _variants(trial, options):

@@ -11,7 +11,7 @@ from .. import models
 from ..machine.support import compiles
 from ..models.recipe import Scale
 from ..paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
-from ..record import DEFAULT, Clock, OnMachine, Record, days_of_steps
+from ..record import DEFAULT, Clock, OnMachine, Origin, Record, days_of_steps
 from ..validity import Answer, feasible
 
 
@@ -49,6 +49,7 @@ class Search(OnMachine):
     memory_limit: int | None
     trials: tuple[Record, ...]
     clock: Clock = DEFAULT
+    origin: Origin = "measured"
 
     @property
     def model(self) -> str:
@@ -195,13 +196,12 @@ def _fastest(steps: dict[str, float]) -> str | None:
     return min(steps, key=lambda settings: steps[settings], default=None)
 
 
-def searches(records: Iterable[Record], clock: Clock = DEFAULT) -> list[Search]:
-    """Return the searches in these records, with this clock, in the order of their first trials; projected trials are
-    none."""
+def searches(records: Iterable[Record], clock: Clock = DEFAULT, origin: Origin = "measured") -> list[Search]:
+    """Return the searches in these records of one origin, with this clock, in the order of their first trials."""
     places: dict[tuple[str, Scale, str, int, int, int | None], list[Record]] = {}
     for record in records:
-        if record.origin == "projected":
+        if record.origin != origin:
             continue
         place = (record.recipe, record.scale, record.device, record.count, record.nodes, record.memory_limit)
         places.setdefault(place, []).append(record)
-    return [Search(*place, tuple(trials), clock) for place, trials in places.items()]
+    return [Search(*place, tuple(trials), clock, origin) for place, trials in places.items()]

@@ -15,6 +15,7 @@ from repro.cli import parser
 from repro.commands.driver import Driver
 from repro.commands.run import driver_of
 from repro.console import INTERRUPTED, USAGE, UserError, say
+from repro.record import Trial
 
 INI = Path(__file__).with_name("pytest.ini")
 
@@ -73,9 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 pytest.param(
                     asdict(trial),  # plain, so that benchmark.json can hold it
                     id=trial.id,
-                    marks=pytest.mark.benchmark(
-                        group=f"{trial.recipe} {trial.scale}, {trial.count} x {trial.device}", timer=ReplayClock()
-                    ),
+                    marks=pytest.mark.benchmark(group=_group(trial), timer=ReplayClock()),
                 )
                 for trial in driver.run.trials
             ],
@@ -83,6 +82,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "cell" in metafunc.fixturenames:
         cells = driver.run.cells
         metafunc.parametrize("cell", cells, ids=[f"{cell.table}-{cell.model}-{cell.gpus}x{cell.gpu}" for cell in cells])
+
+
+def _group(trial: Trial) -> str:
+    projected = "" if trial.measured_on is None else ", projected"
+    return f"{trial.recipe} {trial.scale}, {trial.count} x {trial.device}{projected}"
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:

@@ -19,6 +19,7 @@ from ...models.recipe import Recipe, Schedule
 from .hooks import Hooks
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+_ROOM_TO_DRAW = 0.8  # of a GPU's free memory
 CHECKPOINT = "CheckpointWrapper"  # torch's class around a layer whose activations are recomputed
 
 
@@ -66,15 +67,26 @@ class Engine(ABC):
         self._wrap(compiled)
 
     def _module(self) -> nn.Module:
-        """Return the recipe's model in fp32, drawn on the host for engines where each rank keeps only a share of it."""
-        on_device = self.settings.library == "torch"
-        with torch.device(self.rank.device if on_device else "cpu"):
+        """Return the recipe's model in fp32, on the host for engines where each rank keeps only a share of it."""
+        on_device, quickly = self.settings.library == "torch", self._draws_on_gpu()
+        with torch.device(self.rank.device if on_device or quickly else "cpu"):
             kernels = support.uses_custom_kernels(self.recipe, self.settings, self.rank.cuda)
             module = self.hooks.module(self.recipe.build(kernels, self.settings.attention))
+        if quickly and not on_device:
+            module.to("cpu")
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
         module.train()
         if self.settings.checkpointing:
             _checkpoint(module, self.recipe.layer)
         return module
+
+    def _draws_on_gpu(self) -> bool:
+        """Return whether the GPU draws the weights, where it holds all of them and no other rank does so beside it: a
+        host takes a minute for 6.9B. A projected rank's losses are compared with none, so its draw may be another."""
+        if not (self.rank.cuda and self.rank.projected):
+            return False
+        return 4 * self.recipe.parameters < _ROOM_TO_DRAW * torch.cuda.mem_get_info()[0]
 
     def _own_optimizer(self) -> torch.optim.Optimizer | None:
         """Return the optimizer of the settings' own methods; None without one."""
