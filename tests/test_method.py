@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from repro.run.settings_search import searches
 from repro.run.verdict import comparable_with_cell
 from repro.validity import contradiction
 from tests.command_line import ROOT, process, refusal, repro
+from tests.test_correctness import EXACT, Training, apart
 
 EXAMPLES = ROOT / "examples" / "methods.py"
 OWN = """
@@ -200,6 +202,28 @@ def test_a_folder_names_no_file_to_run_and_its_report_has_what_was_measured(fini
     assert chunked["speed"] is not None
     assert chunked["peak GiB without"] is not None
     assert "## Methods of your own" in (folder / "report.md").read_text()
+
+
+@pytest.mark.parametrize("settings", ["free_lunch+checkpointing", "free_lunch+zero_3+offloading", "free_lunch+fsdp_3"])
+def test_a_model_on_several_devices_trains_with_the_examples_as_without(
+    settings: str,
+    fork_server: ForkServer,
+    in_ranks: Callable[..., list[Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fork_server, "methods", methods_of([f"{EXAMPLES}:chunked_loss+fused_adamw"])[1])
+
+    def trained(settings: str) -> Training:
+        (folder := tmp_path / settings).mkdir()
+        known = {"recipe": "pythia-1b", "micro_batch": 2, "accumulation": 2, "world": 2}
+        return Training.read(in_ranks("train", settings=settings, folder=str(folder), **known), folder)
+
+    own, usual = (trained(each) for each in (f"{settings}+chunked_loss+fused_adamw", settings))
+    assert own.reported[0]["optimizer"] == "torch AdamW (fused)"
+    assert own.reported[0]["wrapper"] == usual.reported[0]["wrapper"]
+    assert own.losses == pytest.approx(usual.losses, rel=1e-5)
+    assert apart(own, usual) < 10 * EXACT
 
 
 # --- Micro batches and CPUs ---

@@ -256,9 +256,8 @@ class Run:
         usual = self._records.get(replace(trial, no_power_of_two=False).id)
         fits = usual.batch.micro_batch if usual is not None and usual.status == "ok" else None
         sizes = other_sizes(recipe.batch_size, trial.world)
-        record = Record.of(
-            trial, "out_of_memory", reason=f"no micro batch but a power of two fits: the least is {sizes[-1]}"
-        )
+        why = f"no micro batch but a power of two fits: the least other one is {sizes[-1]}"
+        record = Record.of(trial, "out_of_memory", why, "take the largest power of two")
         if usual is not None:
             record.batch.peaks, record.batch.full = usual.batch.peaks, usual.batch.full
         for size in sizes:
