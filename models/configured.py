@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from repro.console import ROOT, UserError, one_line, suggest_names
 
-from .own import Specification
 from .recipe import Recipe, Scale
+from .specification import Specification
 
 if TYPE_CHECKING:
     from torch import nn

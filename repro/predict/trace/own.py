@@ -27,9 +27,10 @@ from repro.machine.stack import load as load_stack
 from repro.predict import traces
 
 from ... import models
-from ...models import configured, own
-from ...models.own import Described, Own, Specification
+from ...models import configured, specification
+from ...models.own import Described, Own
 from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
+from ...models.specification import Specification
 from .operators import classify
 from .record import patched
 from .trace import batch, make_real, padding_checks, trace, variants
@@ -65,7 +66,7 @@ def _tiny(asked: Specification, paper: Described) -> tuple[Described | None, str
         except UserError as error:
             return None, str(error)
     assert paper.config is not None
-    small = replace(asked, fields=own.tiny(asked.fields, paper.text.sequence if paper.text else None))
+    small = replace(asked, fields=specification.tiny(asked.fields, paper.text.sequence if paper.text else None))
     for config in _tiny_configs(asked, paper):
         try:
             found = _described(small, "tiny", config, paper)
@@ -104,7 +105,7 @@ def _described(
     inputs = _inputs(asked, naive, config)
     kind = "text" if isinstance(inputs, Text) else "images"
     rate, betas = _RATES[kind]
-    steps = own.steps(asked.text, given, inputs) if like is None else like.training_steps
+    steps = specification.steps(asked.text, given, inputs) if like is None else like.training_steps
     warmup = given.warmup_steps if given.warmup_steps is not None else max(1, steps // 100)
     precision = given.precision or ("bf16" if kind == "text" else "fp32")
     assert given.batch_size is not None
@@ -233,7 +234,7 @@ def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
     batch_size = given.batch_size or recipe.batch_size
     length = replace(given, batch_size=batch_size)
     lengths = (given.training_steps, given.tokens, given.images, given.epochs)
-    steps = own.steps(asked.text, length, inputs) if any(lengths) else recipe.training_steps
+    steps = specification.steps(asked.text, length, inputs) if any(lengths) else recipe.training_steps
     if scale == "tiny":
         batch_size, steps = recipe.batch_size, recipe.training_steps
     rate, betas = _RATES["text" if isinstance(inputs, Text) else "images"]
