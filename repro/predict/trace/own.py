@@ -33,7 +33,7 @@ from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify
 from .record import patched
-from .trace import batch, make_real, padding_checks, trace, variants
+from .trace import batch, make_real, padding_checks, shortened, trace, variants
 
 _CAUSAL_HALVES, _RECOMPUTES = 0.5, 4 / 5  # what `classify` leaves out and adds of fused attention
 _SAME_LOSS = 1e-3  # relative
@@ -274,12 +274,14 @@ def _completed(
     if layer not in classes:
         named = f"has no {layer}" if layer else "repeats no block"
         raise UserError(f"{asked.text}: the model {named}; name the class of the block to shard with --layer")
+    layer, block = _blocks(recipe, naive, layer)
     fused = _fused_attention(asked, recipe, custom)
     return Described.of(
         replace(
             recipe,
             name=f"{recipe.name} (own)" if recipe.name.lower() in _PRINTED else recipe.name,
             layer=layer,
+            block=block,
             width=recipe.width or _width(naive),
             parameters=sum(weight.numel() for weight in naive.parameters()),
             flops_per_example=recipe.flops_per_example or _flops(asked, recipe, naive),
@@ -287,6 +289,29 @@ def _completed(
             custom_kernels=fused,
         )
     )
+
+
+def _blocks(recipe: Recipe, model: nn.Module, layer: str) -> tuple[str, str]:
+    """Return the class to shard, and the block inside it that a trace repeats, "" where that is the same: where layers
+    change the shape of what they pass on, as stages do, none can be left out of a trace."""
+    if _repeats(recipe, model, layer):
+        return layer, ""
+    block = next((each for each in configured.blocks(model) if each != layer and _repeats(recipe, model, each)), "")
+    is_given = bool(recipe.layer) or layer in configured.unsplit(model)
+    return (layer, block) if is_given or not block else (block, "")
+
+
+def _repeats(recipe: Recipe, model: nn.Module, block: str) -> bool:
+    """Return whether the model still runs with fewer of these blocks."""
+    cut = replace(recipe, layer=block, block="")
+    try:
+        fewer = shortened(model, cut)
+        with FakeTensorMode(), configured.quietly(), patched(*padding_checks()):
+            make_real(fewer, None)
+            fewer(**batch(recipe, 1, None, None))
+    except Exception:
+        return False
+    return True
 
 
 class _Counter(TorchDispatchMode):
