@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from repro.console import UserError, suggest_names
 
-from . import convnext, gan, mamba, own, pythia, roberta, vit
+from . import convnext, gan, mamba, own, pythia, roberta, specification, vit
 from .recipe import Recipe, Scale
 
 _PAPERS = (pythia, roberta, mamba, convnext, vit)
@@ -23,7 +23,7 @@ MODULES: tuple[str, ...] = tuple(dict.fromkeys(each.module for each in _ALL.valu
 def typed(text: str) -> str:
     """Return the id for a model name that a user typed, in any case: also the paper's spelling, Pythia-1B. A text that
     names a model of one's own is left as it is."""
-    return text if own.is_specification(text) else text.strip().lower()
+    return text if specification.is_specification(text) else text.strip().lower()
 
 
 def find(id: str, scale: Scale = "paper") -> Recipe:

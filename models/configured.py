@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from repro.console import ROOT, UserError, one_line, suggest_names
 
-from .own import Specification
 from .recipe import Recipe, Scale
+from .specification import Specification
 
 if TYPE_CHECKING:
     from torch import nn
@@ -230,15 +230,21 @@ def _names(candidates: Iterable[str]) -> str:
 def layer(model: nn.Module) -> str:
     """Return the class of the block to shard and to checkpoint: of transformers' `_no_split_modules` the one with most
     weights, else of the blocks that contain at least half of the weights the most repeated; "" where none repeats."""
+    return next(iter(unsplit(model) or blocks(model)), "")
+
+
+def unsplit(model: nn.Module) -> list[str]:
+    """Return the repeated blocks among transformers' `_no_split_modules`, the one with most weights first."""
     found = dict(_blocks(model))
-    named = [name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()]
-    unsplit = {name: found[name] for name in named if name in found}
-    if unsplit:
-        return max(unsplit, key=lambda name: unsplit[name][1])
+    named = {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
+    return sorted(named & found.keys(), key=lambda name: (-found[name][1], name))
+
+
+def blocks(model: nn.Module) -> list[str]:
+    """Return the repeated blocks: first those that contain at least half of the weights, of these the most repeated."""
+    found = dict(_blocks(model))
     total = sum(weight.numel() for weight in model.parameters())
-    most = {name: count for name, (count, weights) in found.items() if weights >= _MOST_OF * total}
-    candidates = most or {name: count for name, (count, _) in found.items()}
-    return max(candidates, key=lambda name: candidates[name], default="")
+    return sorted(found, key=lambda name: (found[name][1] < _MOST_OF * total, -found[name][0], name))
 
 
 def _blocks(model: nn.Module) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -12,8 +12,8 @@ import pytest
 
 from repro import models
 from repro.console import UserError
-from repro.models import own
-from repro.models.own import Fields
+from repro.models import own, specification
+from repro.models.specification import Fields
 from repro.run.results import RECIPES, TRIALS
 from tests.command_line import answer, process, refusal, repro
 
@@ -113,7 +113,7 @@ def described(text: str, **given: Any) -> own.Own:
     """What the process that builds the model finds out about it, here in this process."""
     from repro.predict.trace.own import describe
 
-    return describe(own.specification(text, Fields(**given)))[0]
+    return describe(specification.specification(text, Fields(**given)))[0]
 
 
 def test_what_is_missing_is_asked_for_in_one_line(folder: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_file_without_a_model_is_refused_with_its_name(folder: Path) -> None:
 def test_an_id_is_a_hash_of_the_model_and_its_hyper_parameters_wherever_it_lies(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "llama.json", tmp_path)
     first, second, third, fourth = (
-        own.specification(f"hf:{place}/llama.json", Fields(batch_size=size, training_steps=steps)).id
+        specification.specification(f"hf:{place}/llama.json", Fields(batch_size=size, training_steps=steps)).id
         for place, size, steps in ((folder, 8, 10), (tmp_path, 8, 10), (folder, 16, 10), (folder, 8, 20))
     )
     assert first == second

@@ -9,8 +9,9 @@ from typing import Any, get_args
 from .. import formats, models
 from ..console import UserError, say
 from ..models import own
-from ..models.own import SPELLINGS, Fields
+from ..models import specification as specifications
 from ..models.recipe import Precision, Recipe, Text
+from ..models.specification import SPELLINGS, Fields
 
 _COUNTS = ("batch_size", "training_steps", "sequence", "image_size")
 _QUANTITIES = ("tokens", "images", "dataset_size")
@@ -53,7 +54,7 @@ def register(given: argparse.Namespace) -> None:
     option = next((name for name in ("models", "model") if hasattr(given, name)), None)
     value = None if option is None else getattr(given, option)
     texts = list(_texts(value)) if isinstance(value, str) else []
-    asked = [text for text in texts if own.is_specification(text.strip())]
+    asked = [text for text in texts if specifications.is_specification(text.strip())]
     if not asked:
         _refuse_fields(given, option)
         return
@@ -62,9 +63,9 @@ def register(given: argparse.Namespace) -> None:
 
     fields, ids = _fields(given), dict[str, str]()
     for text in asked:
-        specification = own.specification(text.strip(), fields)
+        specification = specifications.specification(text.strip(), fields)
         if specification.source != "python":
-            own.missing(text.strip(), specification.fields)
+            specifications.missing(text.strip(), specification.fields)
         found = describe(specification)
         own.register(found)
         ids[text] = found.paper.id
@@ -104,7 +105,7 @@ def _fields(given: argparse.Namespace) -> Fields:
         found[name] = formats.count_if_given(found[name], _option(name))
     for name in _QUANTITIES:
         if found[name] is not None:
-            found[name] = own.quantity(found[name], _option(name))
+            found[name] = specifications.quantity(found[name], _option(name))
     if found["epochs"] is not None:
         found["epochs"] = formats.positive(found["epochs"], _option("epochs"), "90")
     return Fields(**found)

@@ -23,8 +23,9 @@ from repro.installation import installed, way_to_install
 from repro.machine.stack import process_environment
 
 from ..models import own
-from ..models.own import Fields, Own, Specification
+from ..models.own import Own
 from ..models.recipe import Recipe
+from ..models.specification import Fields, Specification
 from .traces import Trace, Traced, Variant, can_trace, load, shipped
 
 _MODULE = "repro.predict.trace.own"

@@ -27,12 +27,13 @@ from repro.machine.stack import load as load_stack
 from repro.predict import traces
 
 from ... import models
-from ...models import configured, own
-from ...models.own import Described, Own, Specification
+from ...models import configured, specification
+from ...models.own import Described, Own
 from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
+from ...models.specification import Specification
 from .operators import classify
 from .record import patched
-from .trace import batch, make_real, padding_checks, trace, variants
+from .trace import batch, make_real, padding_checks, shortened, trace, variants
 
 _CAUSAL_HALVES, _RECOMPUTES = 0.5, 4 / 5  # what `classify` leaves out and adds of fused attention
 _SAME_LOSS = 1e-3  # relative
@@ -65,7 +66,7 @@ def _tiny(asked: Specification, paper: Described) -> tuple[Described | None, str
         except UserError as error:
             return None, str(error)
     assert paper.config is not None
-    small = replace(asked, fields=own.tiny(asked.fields, paper.text.sequence if paper.text else None))
+    small = replace(asked, fields=specification.tiny(asked.fields, paper.text.sequence if paper.text else None))
     for config in _tiny_configs(asked, paper):
         try:
             found = _described(small, "tiny", config, paper)
@@ -104,7 +105,7 @@ def _described(
     inputs = _inputs(asked, naive, config)
     kind = "text" if isinstance(inputs, Text) else "images"
     rate, betas = _RATES[kind]
-    steps = own.steps(asked.text, given, inputs) if like is None else like.training_steps
+    steps = specification.steps(asked.text, given, inputs) if like is None else like.training_steps
     warmup = given.warmup_steps if given.warmup_steps is not None else max(1, steps // 100)
     precision = given.precision or ("bf16" if kind == "text" else "fp32")
     assert given.batch_size is not None
@@ -233,7 +234,7 @@ def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
     batch_size = given.batch_size or recipe.batch_size
     length = replace(given, batch_size=batch_size)
     lengths = (given.training_steps, given.tokens, given.images, given.epochs)
-    steps = own.steps(asked.text, length, inputs) if any(lengths) else recipe.training_steps
+    steps = specification.steps(asked.text, length, inputs) if any(lengths) else recipe.training_steps
     if scale == "tiny":
         batch_size, steps = recipe.batch_size, recipe.training_steps
     rate, betas = _RATES["text" if isinstance(inputs, Text) else "images"]
@@ -273,12 +274,14 @@ def _completed(
     if layer not in classes:
         named = f"has no {layer}" if layer else "repeats no block"
         raise UserError(f"{asked.text}: the model {named}; name the class of the block to shard with --layer")
+    layer, block = _blocks(recipe, naive, layer)
     fused = _fused_attention(asked, recipe, custom)
     return Described.of(
         replace(
             recipe,
             name=f"{recipe.name} (own)" if recipe.name.lower() in _PRINTED else recipe.name,
             layer=layer,
+            block=block,
             width=recipe.width or _width(naive),
             parameters=sum(weight.numel() for weight in naive.parameters()),
             flops_per_example=recipe.flops_per_example or _flops(asked, recipe, naive),
@@ -286,6 +289,29 @@ def _completed(
             custom_kernels=fused,
         )
     )
+
+
+def _blocks(recipe: Recipe, model: nn.Module, layer: str) -> tuple[str, str]:
+    """Return the class to shard, and the block inside it that a trace repeats, "" where that is the same: where layers
+    change the shape of what they pass on, as stages do, none can be left out of a trace."""
+    if _repeats(recipe, model, layer):
+        return layer, ""
+    block = next((each for each in configured.blocks(model) if each != layer and _repeats(recipe, model, each)), "")
+    is_given = bool(recipe.layer) or layer in configured.unsplit(model)
+    return (layer, block) if is_given or not block else (block, "")
+
+
+def _repeats(recipe: Recipe, model: nn.Module, block: str) -> bool:
+    """Return whether the model still runs with fewer of these blocks."""
+    cut = replace(recipe, layer=block, block="")
+    try:
+        fewer = shortened(model, cut)
+        with FakeTensorMode(), configured.quietly(), patched(*padding_checks()):
+            make_real(fewer, None)
+            fewer(**batch(recipe, 1, None, None))
+    except Exception:
+        return False
+    return True
 
 
 class _Counter(TorchDispatchMode):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib.metadata import version
 from itertools import product
@@ -67,7 +67,7 @@ def trace(recipe: Recipe, variant: Variant) -> Trace:
         low, high = (run(tokens=tokens) for tokens in _TOKENS)
         return _line(low, high, *_TOKENS, recipe.inputs.sequence)
 
-    base = tuple(min(_DEPTHS[0], layers - 1) for layers in full)
+    base = _base(full)
     bases = [measured(base, examples) for examples in _BATCHES]
     kinds = []
     for index in range(len(full)):
@@ -177,6 +177,15 @@ def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module
     if config is not None:
         config.num_hidden_layers = depths[0]
     return module
+
+
+def shortened(model: nn.Module, recipe: Recipe) -> nn.Module:
+    """Return a copy of the model with as many layers as the shortest that is traced. Raise UserError without any."""
+    return _cut(model, recipe, _base(len(group) for group in _groups(model, recipe)))
+
+
+def _base(layers: Iterable[int]) -> tuple[int, ...]:
+    return tuple(min(_DEPTHS[0], number - 1) for number in layers)
 
 
 def make_real(module: nn.Module, half: torch.dtype | None) -> None:

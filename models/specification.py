@@ -1,0 +1,282 @@
+"""Specifications of models of one's own: the text and the options that a user gives, with the contents of files."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+from repro import files
+from repro.console import UserError, suggest_names
+from repro.datafile import NotAsDeclaredError, value
+
+from .recipe import Images, Precision, Text
+
+Source = Literal["python", "transformers", "timm"]
+
+
+SPELLINGS = "FILE.py[:NAME], FILE.toml, hf:CONFIG.json or timm:NAME[:key=value,...]"
+
+
+_TINY = {"batch_size": 16, "sequence": 64}  # of tiny versions: as of the paper's recipes
+
+
+_LENGTHS = ("training_steps", "tokens", "images", "epochs")
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What a user gives of a recipe, by options or in a file; None for the rest. `dataset_size` is in images, or for
+    text in tokens."""
+
+    name: str | None = None
+    batch_size: int | None = None
+    training_steps: int | None = None
+    tokens: float | None = None
+    images: float | None = None
+    epochs: float | None = None
+    dataset_size: float | None = None
+    sequence: int | None = None
+    image_size: int | None = None
+    precision: Precision | None = None
+    optimizer: Literal["Adam", "AdamW"] | None = None
+    learning_rate: float | None = None
+    schedule: Literal["cosine", "linear"] | None = None
+    warmup_steps: int | None = None
+    clip: float | None = None
+    layer: str | None = None
+    flops_per_example: int | None = None
+    compiles: bool | None = None
+
+    def over(self, other: Fields) -> Fields:
+        """Return the fields that are given here, and those of `other` for the rest. One length replaces another."""
+        given = {each.name: asked for each in fields(self) if (asked := getattr(self, each.name)) is not None}
+        if given.keys() & set(_LENGTHS):
+            other = replace(other, **dict.fromkeys(_LENGTHS))
+        return replace(other, **given)
+
+
+@dataclass(frozen=True)
+class Specification:
+    """Where a model comes from, with its contents: `place` is a file's absolute path or timm's name, `object` the name
+    in a Python file, `config` a configuration or timm's arguments, `digest` a hash of a Python file and of what it
+    imports from its folder. `text` is what the user wrote, for messages."""
+
+    text: str
+    source: Source
+    place: str
+    fields: Fields
+    object: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    digest: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return the hash of all that makes the recipe, but not of where its file lies."""
+        plain = asdict(self)
+        del plain["text"]
+        if self.source != "timm":
+            del plain["place"]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def stem(self) -> str:
+        """Return a short name of the model."""
+        return self.fields.name or self.object or (self.place if self.source == "timm" else Path(self.place).stem)
+
+    @property
+    def id(self) -> str:
+        """Return the recipe's id: a short name and a hash, safe as a part of a file's name."""
+        name = re.sub(r"[^a-z0-9._]+", "-", self.stem.lower()).strip("-._")[:40].rstrip("-._")
+        return f"{name or 'model'}-{self.key[:8]}"
+
+
+def is_specification(text: str) -> bool:
+    """Return whether a text names a model of one's own."""
+    file = re.split(r"\.py:(?=[A-Za-z_]\w*$)", text)[0]
+    return (
+        text.startswith(("hf:", "timm:")) or file.endswith((".py", ".toml")) or f"{file}.py" == text.rpartition(":")[0]
+    )
+
+
+def specification(text: str, given: Fields) -> Specification:
+    """Return the specification that a text and options make. Raise UserError where a file is missing or broken."""
+    kind, _, rest = text.partition(":")
+    if kind == "timm":
+        name, _, arguments = rest.partition(":")
+        if not name:
+            raise UserError(f"{text}: expected timm:NAME, such as timm:vit_small_patch16_224")
+        return Specification(text, "timm", name, given, config=_arguments(text, arguments))
+    if kind == "hf":
+        return _of_transformers(text, Path(rest), given)
+    if text.endswith(".toml"):
+        return _of_toml(text, given)
+    file, _, name = text.partition(".py:")
+    path = Path(f"{file}.py" if name else text)
+    contents = contents_of(path, text)
+    digest = hashlib.sha256(contents).hexdigest()
+    return Specification(text, "python", str(path.absolute()), given, object=name, digest=digest)
+
+
+def contents_of(path: Path, text: str) -> bytes:
+    """Return the bytes of a file that a text names. Raise UserError where it cannot be read."""
+    try:
+        return files.read(path, 2**26)
+    except OSError as error:
+        raise UserError(f"{text}: {path} cannot be read ({error.strerror}); name a model's file") from None
+
+
+def _arguments(text: str, arguments: str) -> dict[str, Any]:
+    found = {}
+    for pair in filter(None, re.split(r",(?=\w+=)", arguments)):
+        key, equals, plain = pair.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key):
+            raise UserError(f"{text}: expected timm:NAME:key=value,..., found {pair!r}")
+        try:
+            found[key] = ast.literal_eval(plain)
+        except (ValueError, SyntaxError):
+            found[key] = plain
+    return found
+
+
+def _of_transformers(text: str, path: Path, given: Fields) -> Specification:
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        config = json.loads(contents_of(file, text))
+    except ValueError as error:
+        raise UserError(f"{text}: {file} is not JSON ({error}); name a transformers configuration") from None
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise UserError(f"{text}: {file} has no model_type, as every transformers configuration has")
+    return _configured(text, file, config, given)
+
+
+def _configured(text: str, file: Path, config: dict[str, Any], given: Fields) -> Specification:
+    name = given.name or (file.absolute().parent.name if file.name == "config.json" else file.stem)
+    return Specification(text, "transformers", str(file.absolute()), replace(given, name=name), config=config)
+
+
+def _of_toml(text: str, given: Fields) -> Specification:
+    """Return the specification of a TOML file: the fields, and `model` as on the command line, or a table `config`."""
+    path = Path(text)
+    try:
+        found = tomllib.loads(contents_of(path, text).decode())
+    except ValueError as error:
+        raise UserError(f"{path}: not TOML ({error})") from None
+    known = [each.name for each in fields(Fields)]
+    for key in found:
+        if key not in (*known, "model", "config"):
+            meant = suggest_names(key, (*known, "model", "config"))
+            hint = f"did you mean {' or '.join(meant)}?" if meant else f"expected model, config, {', '.join(known)}"
+            raise UserError(f"{path}: unknown key {key}; {hint}")
+    plain = {name: found[name] for name in known if name in found}
+    for name in ("tokens", "images", "dataset_size"):
+        if isinstance(plain.get(name), str):
+            plain[name] = quantity(plain[name], f"{path}: {name}")
+    own = checked(plain, str(path))
+    wanted, config = found.get("model"), found.get("config")
+    if (wanted is None) == (config is None):
+        raise UserError(
+            f'{path}: expected one of model = "hf:config.json" (or timm:NAME, FILE.py) and a table [config]'
+        )
+    if config is not None:
+        if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+            raise UserError(f"{path}: [config] has no model_type, as every transformers configuration has")
+        return _configured(text, path, config, given.over(own))
+    if not isinstance(wanted, str) or not is_specification(wanted) or wanted.endswith(".toml"):
+        raise UserError(f"{path}: model is {str(wanted)[:60]!r}, expected FILE.py[:NAME], hf:CONFIG.json or timm:NAME")
+    inner = specification(_beside(path, wanted), given.over(replace(own, name=own.name or path.stem)))
+    return replace(inner, text=text)
+
+
+def _beside(path: Path, wanted: str) -> str:
+    """Return a model's text with its file relative to the folder of the TOML file that names it."""
+    kind, _, rest = wanted.partition(":")
+    if kind == "timm":
+        return wanted
+    return f"hf:{path.parent / rest}" if kind == "hf" else str(path.parent / wanted)
+
+
+def checked(plain: Mapping[str, Any], place: str) -> Fields:
+    """Return fields after a check of their types and bounds. Raise UserError for the first that is wrong."""
+    kinds = get_type_hints(Fields)
+    for name, found in plain.items():
+        try:
+            converted = value(Fields, {name: found})
+        except NotAsDeclaredError:
+            expected = _expected(kinds[name])
+            raise UserError(f"{place}: {name} is {found!r}, expected {expected}") from None
+        number = getattr(converted, name)
+        if isinstance(number, int | float) and not isinstance(number, bool) and not 0 < number < 1e18:
+            raise UserError(f"{place}: {name} is {found!r}, expected a number above 0")
+    return value(Fields, dict(plain))
+
+
+def _expected(kind: Any) -> str:
+    [kind] = [each for each in get_args(kind) if each is not type(None)]
+    words = get_args(kind)
+    if words:
+        return f"one of {', '.join(words)}"
+    return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "some text")
+
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+
+
+def quantity(text: str, place: str) -> float:
+    """Parse a number of tokens or images: 300000, 1.28M, 20B, 1.5T. Raise UserError for other text."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmbt]?)", text.strip().lower())
+    if not found or len(found[1]) > 18 or not float(found[1]):
+        raise UserError(f"{place} {text}: expected a number such as 300000, 1.28M or 20B")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def missing(text: str, given: Fields, is_text: bool | None = None) -> None:
+    """Raise UserError, which asks for what is missing, unless the batch size and the length are given."""
+    lengths = [name for name in _LENGTHS if getattr(given, name) is not None]
+    if len(lengths) > 1:
+        named = " and ".join(f"--{name.replace('_', '-')}" for name in lengths)
+        raise UserError(f"{text}: {named} exclude each other: each says how long the training is")
+    wanted = []
+    if given.batch_size is None:
+        wanted.append("its batch size, --batch-size N")
+    if not lengths:
+        amount = {True: "--tokens 20B", False: "--images 100M", None: "--tokens 20B or --images 100M"}[is_text]
+        wanted.append(f"its length, --training-steps N, {amount}, or --epochs N with --dataset-size N")
+    elif given.epochs is not None and given.dataset_size is None:
+        wanted.append("the size of an epoch, --dataset-size N")
+    if wanted:
+        raise UserError(f"{text} needs {', and '.join(wanted)}")
+
+
+def steps(text: str, given: Fields, inputs: Text | Images) -> int:
+    """Return the number of training steps that the given length makes."""
+    missing(text, given, isinstance(inputs, Text))
+    assert given.batch_size is not None
+    if given.training_steps is not None:
+        return given.training_steps
+    examples = given.images
+    if isinstance(inputs, Text):
+        if examples is not None:
+            raise UserError(f"{text}: --images counts images, and this model reads text: give --tokens")
+        examples = None if given.tokens is None else given.tokens / inputs.sequence
+    elif given.tokens is not None:
+        raise UserError(f"{text}: --tokens counts tokens, and this model reads images: give --images")
+    if examples is None:
+        assert given.epochs is not None
+        assert given.dataset_size is not None
+        size = given.dataset_size / (inputs.sequence if isinstance(inputs, Text) else 1)
+        examples = given.epochs * size
+    return max(1, math.ceil(examples / given.batch_size))
+
+
+def tiny(given: Fields, sequence: int | None) -> Fields:
+    """Return the fields of a tiny version."""
+    length = None if sequence is None else min(sequence, _TINY["sequence"])
+    return replace(given, batch_size=_TINY["batch_size"], sequence=length, image_size=None, flops_per_example=None)
