@@ -17,8 +17,8 @@ from repro import models
 from repro.console import visible
 from repro.export.configurations import configurations
 from repro.export.kept import Kept
-from repro.export.script import SCRIPT, script
-from repro.export.training import Training
+from repro.export.script import script
+from repro.export.training import SCRIPT, Training
 from repro.installation import installed
 from repro.machine.support import Stack, compiles
 from repro.measure import trial
@@ -156,6 +156,14 @@ def test_the_fastest_measured_settings_are_exported_as_they_ran(tmp_path: Path) 
     assert "torch.compile(model)" in (tmp_path / SCRIPT).read_text()
     arguments = json.loads((tmp_path / "training_arguments.json").read_text())
     assert arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"] == 1024
+
+
+def test_trials_with_methods_of_ones_own_are_left_out(tmp_path: Path) -> None:
+    fast = record("vit", "free_lunch+chunked", 10)
+    folder = results_folder(tmp_path / "run", record("vit", "free_lunch", 30), fast)
+    done = repro("export", str(folder), "--out", str(tmp_path / "out"))
+    assert done.stdout.startswith("ViT with free_lunch on 4 x A100, ")
+    assert "left out 1 trial with methods of your own, which train.py does not have" in done.stderr
 
 
 def test_predicted_settings_are_exported_without_a_measurement(tmp_path: Path) -> None:
