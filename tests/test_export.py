@@ -25,12 +25,45 @@ from repro.measure import trial
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 from repro.measure.trial import Bench
+from repro.models import own
 from repro.paper.settings import Settings
+from repro.predict.own import describe
 from repro.record import Trial
 from tests.command_line import KEPT, ROOT, answer, record, refusal, repro, results_folder, slow_imports
 
 H100 = str(ROOT / "results" / "h100" / "text")
 PREDICTED = ("export", "--predicted", "--models", "pythia-2.8b", "--gpu", "A100")
+MINE = """
+from torch import nn
+from repro import Recipe, Text
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.linear(x).relu()
+
+class Model(nn.Module):
+    def __init__(self, layers, width):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(512, width), nn.Linear(width, 512)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+
+    def forward(self, input_ids, labels):
+        x = self.embed(input_ids)
+        for block in self.blocks:
+            x = block(x)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), labels.flatten())
+
+def recipe(scale="paper"):
+    layers, width = (4, 128) if scale == "paper" else (2, 64)
+    return Recipe(
+        name='My " model', inputs=Text(64, 512), batch_size=16, training_steps=100,
+        build=lambda custom_kernels, attention: Model(layers, width),
+    )
+"""
 Run = Callable[..., tuple[list[Any], dict[str, Any]]]
 
 
@@ -128,6 +161,24 @@ def test_it_runs_what_was_measured_at_the_measured_pace(run: Run, fork_server: F
     assert ends == [0, 0]
     assert kept["wrapper"] == found.ran.wrapper
     assert min(kept["step_seconds"]) == pytest.approx(min(found.derived.step_rounds), rel=0.1)
+
+
+@pytest.mark.slow
+def test_a_model_of_ones_own_goes_with_the_script(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(own, "_REGISTERED", {})
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    found = describe(own.specification(str(file), own.Fields()))
+    own.register(found)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for name, contents in own.exported(found.paper.id).items():
+        (folder / name).write_bytes(contents)
+    written = exported(training(found.paper.id, "naive"), folder)
+    file.unlink()
+    ends, kept = run(written, folder, "--max-steps", "2")
+    assert (ends, kept["recipe"], len(kept["losses"])) == ([0], found.paper.id, 2)
 
 
 # --- What is exported ---
