@@ -10,8 +10,8 @@ from pathlib import Path
 from .. import command, files, models
 from ..console import UserError
 from ..export.configurations import configurations
-from ..export.script import SCRIPT, script
-from ..export.training import Training, measured, predicted
+from ..export.script import script
+from ..export.training import SCRIPT, Training, measured, predicted
 from ..formats import count_if_given, figures, listing, path, shell_words
 from ..installation import installed
 from ..models import own
@@ -59,7 +59,8 @@ def _training(given: argparse.Namespace) -> Training:
     if given.folder is not None:
         if nodes is not None:
             raise UserError("--nodes: a measured run says how many it had; leave it out")
-        return measured(read_measured([given.folder]), _model(given, models.find), given.gpu, gpus)
+        model = _model(given, models.find)
+        return measured(read_measured([given.folder]), model, given.gpu, gpus)
     model = _model(given, models.find_traced)
     if model is None or given.gpu is None:
         raise UserError(f"--predicted needs {'--models: which model?' if model is None else '--gpu: which GPU?'}")

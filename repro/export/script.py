@@ -13,7 +13,6 @@ from ..machine.support import uses_custom_kernels
 from ..models.recipe import Generation, Images, Text
 from .training import Training
 
-SCRIPT = "train.py"
 STOPPED = 75  # its exit code where it was told to stop, and saved a checkpoint
 _TEMPLATE = Path(__file__).with_name("train.template")
 _HALF = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}

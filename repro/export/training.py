@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .. import models
-from ..console import UserError, fits
-from ..formats import listing
+from ..console import UserError, fits, say
+from ..formats import counted, listing
 from ..machine import support
 from ..models.recipe import Recipe
 from ..paper.settings import Settings
@@ -20,6 +20,7 @@ from ..run.plan import settings_for
 from ..run.reading import Joined
 from ..validity import Answer
 
+SCRIPT = "train.py"
 Origin = Literal["measured", "predicted"]
 
 
@@ -50,7 +51,12 @@ class Training(OnMachine):
 def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None) -> Training:
     """Return the fastest settings that were measured: of this model, on this GPU and number of them, None for any.
     Raise UserError where there are none, or of several models."""
-    ran = [each for each in runs.records if Answer.of(each).ran and each.derived.true_step]
+    timed = [each for each in runs.records if Answer.of(each).ran and each.derived.true_step]
+    ran = [each for each in timed if not Settings.parse(each.settings).methods]
+    if len(ran) < len(timed):
+        say(
+            f"left out {counted(len(timed) - len(ran), 'trial')} with methods of your own, which {SCRIPT} does not have"
+        )
     found = [
         each
         for each in ran
