@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -54,14 +54,18 @@ ON_THE_PUBLISHED = pytest.mark.parametrize("page", ["no run"], indirect=True)  #
 
 
 @pytest.fixture(scope="module", params=["a run without a GPU", "a run on GPUs", "two runs", "no run"])
-def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(request: pytest.FixtureRequest, drawn: Callable[[str], Path]) -> Path:
     """A report on disk."""
-    return drawn(request.param, tmp_path_factory)
+    return drawn(request.param)
 
 
-@cache
-def drawn(of: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Draws each page once, for all viewports."""
+    return cache(lambda of: draw(of, tmp_path_factory.mktemp("page")))
+
+
+def draw(of: str, folder: Path) -> Path:
     readings = []
     if of == "a run without a GPU":
         readings = [read(ROOT / "results" / "cpu-2-cores")]
