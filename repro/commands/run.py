@@ -202,8 +202,8 @@ def _checked(given: argparse.Namespace, node: Node | None = None) -> tuple[Optio
         _check_flash(options, devices)
     if options.projected and devices and devices[0].gpu is None:
         raise UserError(
-            f"--project: {catalogue_file()} has no {devices[0].driver_name}, whose links a projection needs; add a row, or "
-            "leave it out"
+            f"--project: {catalogue_file()} has no {devices[0].driver_name}, whose links a projection needs; add a "
+            "row, or leave it out"
         )
     return options, devices
 
