@@ -225,7 +225,6 @@ def test_a_projected_rank_gets_from_a_reduction_what_it_gave(ranks: Callable[...
     "settings",
     [
         "naive",
-        "free_lunch+zero_1",
         "free_lunch+zero_2+offloading",
         "free_lunch+checkpointing+zero_3",
         "free_lunch+fsdp_3",

@@ -17,6 +17,7 @@ from ..machine.devices import Device, capability_of, every_device
 from ..machine.host import host, limited_cpus
 from ..method import methods_of
 from ..models.recipe import Scale
+from ..paper.gpus import catalogue_file
 from ..paper.settings import Attention
 from ..paper.tables import COUNTS, TOLERANCE
 from ..record import Trial, add_clock
@@ -199,6 +200,11 @@ def _checked(given: argparse.Namespace, node: Node | None = None) -> tuple[Optio
         _check_memory(given.memory, options.memory, devices)
     if options.attention == "flash":
         _check_flash(options, devices)
+    if options.projected and devices and devices[0].gpu is None:
+        raise UserError(
+            f"--project: {catalogue_file()} has no {devices[0].driver_name}, whose links a projection needs; add a "
+            "row, or leave it out"
+        )
     return options, devices
 
 
