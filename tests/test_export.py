@@ -26,6 +26,7 @@ from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 from repro.measure.trial import Bench
 from repro.models import own
+from repro.models.specification import Fields, specification
 from repro.paper.settings import Settings
 from repro.predict.own import describe
 from repro.record import Trial
@@ -174,7 +175,7 @@ def test_a_model_of_ones_own_goes_with_the_script(run: Run, tmp_path: Path, monk
     monkeypatch.setattr(own, "_REGISTERED", {})
     file = tmp_path / "mine.py"
     file.write_text(MINE)
-    found = describe(own.specification(str(file), own.Fields()))
+    found = describe(specification(str(file), Fields()))
     own.register(found)
     folder = tmp_path / "out"
     folder.mkdir()
