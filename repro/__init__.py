@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .method import Method
+    from .measure.method import Method
     from .models.recipe import Images, Optimizer, Recipe, Schedule, Text
 
 __all__ = ["Images", "Method", "Optimizer", "Recipe", "Schedule", "Text"]
@@ -22,5 +22,5 @@ def __getattr__(name: str) -> Any:
     """Import what recipes and methods of one's own are made of when it is asked for: `from repro import Recipe`."""
     if name not in __all__:
         raise AttributeError(f"module 'repro' has no attribute {name!r}")
-    module = "repro.method" if name == "Method" else "repro.models.recipe"
+    module = "repro.measure.method" if name == "Method" else "repro.models.recipe"
     return getattr(importlib.import_module(module), name)

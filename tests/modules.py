@@ -25,7 +25,7 @@ LAYERS = (
     ("repro.tomlfile",),
     ("repro.models",),
     ("repro.paper",),
-    ("repro.machine", "repro.method", "repro.record"),
+    ("repro.machine", "repro.record"),
     ("repro.validity",),
     ("repro.measure", "repro.predict"),
     ("repro.run",),

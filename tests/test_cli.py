@@ -163,12 +163,13 @@ def test_help_tells_where_a_command_writes_unless_it_is_reported_where() -> None
 
 
 def test_the_documentation_has_every_command_and_every_option_of_a_run() -> None:
-    pages, running = documentation(), (ROOT / "docs" / "running.md").read_text()
+    pages = documentation()
+    running, own = ((ROOT / "docs" / page).read_text() for page in ("running.md", "own-model.md"))
     for command in HELP:
         assert f"`{command}`" in pages or f"run_all.sh {command}" in pages, command
     for action in parser("run")._actions:
         option = max(action.option_strings, key=len)
-        assert f"\n| `{option}`" in running, option
+        assert f"\n| `{option}`" in running or f"`{option}" in own, option
 
 
 def test_what_a_terminal_cannot_show_is_reported_in_other_words(tmp_path: Path) -> None:
@@ -281,7 +282,7 @@ def test_a_limit_of_a_ranks_memory_is_at_most_what_one_rank_can_have(
 @pytest.mark.parametrize("command", HELP)
 def test_no_command_drops_the_first_of_two_values_of_an_option_without_a_word(command: str) -> None:
     for action in parser(command)._actions:
-        if not action.option_strings or action.nargs == 0 or action.dest == "measured":  # it takes several
+        if not action.option_strings or action.nargs == 0 or action.dest in ("measured", "own"):  # they take several
             continue
         option, value = max(action.option_strings, key=len), next(iter(action.choices or ["vit"]))
         with pytest.raises(UserError, match=f"{option} {value} and {option} {value}: expected {option} once"):

@@ -50,7 +50,7 @@ def test_kernels_of_one_kind_add_up_within_a_part_longest_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"), [(["--models", "convnxt"], "did you mean convnext?"), ([], "no GPU here")]
+    ("arguments", "reason"), [(["--models", "convnxt"], "did you mean convnext, "), ([], "no GPU here")]
 )
 def test_what_cannot_be_profiled_is_said_in_one_line(
     arguments: list[str], reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -17,10 +17,10 @@ from repro.machine.host import limited_cpus, usable_cpus
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
+from repro.measure.method import MethodError, load, methods_of
 from repro.measure.server import Job, Outcome
 from repro.measure.trial import Bench
 from repro.measure.trial import run as run_trial
-from repro.method import MethodError, load, methods_of
 from repro.paper.settings import FREE_LUNCH, Settings
 from repro.record import Record
 from repro.run.plan import Options, trials

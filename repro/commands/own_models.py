@@ -26,8 +26,8 @@ def add_models(parser: argparse.ArgumentParser, help: str, type: Callable[[str],
 
 def add_model(parser: argparse.ArgumentParser, help: str, required: bool = False, epochs: bool = True) -> None:
     """Add --model, and the options of a model of one's own; without --epochs where the command has that itself."""
-    told = f"{help}; or your own: {SPELLINGS}"
-    parser.add_argument("--model", type=models.typed, required=required, metavar="ID", help=told)
+    what = f"{help}; or your own: {SPELLINGS}"
+    parser.add_argument("--model", type=models.typed, required=required, metavar="ID", help=what)
     _add_fields(parser, epochs)
 
 
@@ -69,7 +69,7 @@ def register(given: argparse.Namespace) -> None:
         found = describe(specification)
         own.register(found)
         ids[text] = found.paper.id
-        say(_told(found.recipe("paper"), specification.fields))
+        say(_summary(found.recipe("paper"), specification.fields))
     setattr(given, option, ",".join(ids.get(text, text) for text in texts))
 
 
@@ -115,7 +115,7 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _told(recipe: Recipe, given: Fields) -> str:
+def _summary(recipe: Recipe, given: Fields) -> str:
     """Return a line on a model, with the defaults that were taken."""
     inputs = recipe.inputs
     sized = (

@@ -15,7 +15,7 @@ from ..machine import doctor, packages, support
 from ..machine.cluster import Node, launched
 from ..machine.devices import Device, capability_of, every_device
 from ..machine.host import host, limited_cpus
-from ..method import methods_of
+from ..measure.method import methods_of
 from ..models.recipe import Scale
 from ..paper.gpus import catalogue_file
 from ..paper.settings import Attention
@@ -322,8 +322,8 @@ def _check_counts(options: Options) -> None:
             f"{counts}; take 2 or 4 nodes"
         )
     if options.nodes == 1 and idle:
-        option = "--processes" if idle[0] in options.counts else "--project"
-        raise UserError(f"{option} {idle[0]}: no replication batch here divides by {idle[0]}; take 1, 2, 4 or 8")
+        option, what = ("--processes", " processes") if idle[0] in options.counts else ("--project", "")
+        raise UserError(f"{option} {idle[0]}: no replication batch here divides by {idle[0]}; take 1, 2, 4 or 8{what}")
 
 
 def _check_flash(options: Options, devices: Sequence[Device]) -> None:

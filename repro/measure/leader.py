@@ -16,12 +16,12 @@ from repro.machine.cluster import Node, own_address
 from repro.machine.environment import commit
 from repro.machine.imports import Imports
 from repro.machine.packages import PACKAGES
-from repro.method import MethodFile, methods_text
 
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError
 from .mailbox import GoneError, Mailbox
 from .messages import End, ForeignError, Hello, Ready
+from .method import MethodFile, methods_text
 from .server import Job, Outcome
 
 _GOODBYE = 10.0  # seconds for the other nodes to confirm the end of the run

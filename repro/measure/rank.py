@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from repro.machine import nvml
 from repro.machine.cluster import own_address
 from repro.machine.host import usable_cpus
-from repro.method import MethodFile
 
 from .interleaving import TimeSlot
 from .memory import limit_memory
+from .method import MethodFile
 from .rank_reports import Report
 
 if TYPE_CHECKING:

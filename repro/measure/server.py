@@ -33,11 +33,11 @@ from repro.formats import end_of
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
 from repro.machine.imports import imports
-from repro.method import MethodError, MethodFile
 
 from ..models import own
 from ..models.own import Own
 from .memory import OtherCpuUse, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
+from .method import MethodError, MethodFile
 from .processes import adopt_orphans, end_with, go_on_without_parent
 from .rank import Rank
 from .rank_reports import Report

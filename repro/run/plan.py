@@ -8,7 +8,7 @@ from typing import Literal
 
 from .. import models
 from ..machine.devices import Device, gpu_of, name_of
-from ..method import Added
+from ..measure.method import Added
 from ..models.recipe import Recipe, Scale
 from ..paper.gpus import Gpu, most_like
 from ..paper.settings import FREE_LUNCH, NAIVE, Attention, Settings, search_space

@@ -20,10 +20,10 @@ from ..machine.packages import installed_packages
 from ..machine.stack import trial_environment
 from ..measure.launcher import ForkServer, ServerDiedError, StackError
 from ..measure.leader import Leader
+from ..measure.method import MethodFile
 from ..measure.rank import SEED
 from ..measure.trial import Bench
 from ..measure.trial import run as run_trial
-from ..method import MethodFile
 from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
 from ..record import Guidance, Record, Trial, WhatRan

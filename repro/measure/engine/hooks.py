@@ -11,7 +11,8 @@ from torch import nn
 
 from repro.console import one_line
 from repro.measure.memory import is_out_of_memory
-from repro.method import Method, MethodError, MethodFile, load
+
+from ..method import Method, MethodError, MethodFile, load
 
 if TYPE_CHECKING:
     from ...models.recipe import Optimizer

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .console import UserError, one_line, suggest_names
-from .formats import listing
-from .paper.settings import WORDS
+from repro.console import UserError, one_line, suggest_names
+from repro.formats import listing
+from repro.paper.settings import WORDS
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from .models.recipe import Optimizer
+    from ..models.recipe import Optimizer
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")  # it becomes part of settings, ids and names of logs
 _DIGITS = 8  # of the hash in an id
