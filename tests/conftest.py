@@ -42,17 +42,17 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTEST_XDIST_WORKER", None)  # the benchmark's own cases do not run side by side
     if (beside := getattr(config, "workerinput", None)) is not None:
         cpus, number = sorted(os.sched_getaffinity(0)), int(beside["workerid"].removeprefix("gw"))
-        os.sched_setaffinity(0, cpus[number :: beside["workercount"]] or cpus)
+        os.sched_setaffinity(0, cpus[number :: beside["workercount"]] or cpus[number % len(cpus) :][:1])
 
 
-# --- Side by side: `./run_all.sh test` has pytest-xdist run files in as many processes as there are CPUs. Each keeps to
-# its own, with all that it starts, so that threads wait for no others and no measurement is beside another's. ---
+# --- Side by side: `./run_all.sh test` has pytest-xdist run files in a process more than there are CPUs. Each keeps to
+# one part of them, with all that it starts, so that threads wait for few others. ---
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Each has a fork server, which takes a GiB."""
-    return min(len(os.sched_getaffinity(0)), 4)
+    """One more than CPUs, as tests of nodes wait for minutes of silence. Each has a fork server, which takes a GiB."""
+    return min(len(os.sched_getaffinity(0)) + 1, 4)
 
 
 @pytest.hookimpl(optionalhook=True)

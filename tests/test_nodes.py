@@ -219,17 +219,6 @@ def test_a_node_that_is_killed_is_named_and_what_needs_it_is_unsupported(start: 
     assert alive == []
 
 
-def test_where_the_torchrun_of_the_first_node_is_killed_all_end(start: Start, tmp_path: Path) -> None:
-    """Its agent serves the store."""
-    nodes = torchruns(start, *LONG, "--out", str(tmp_path))
-    wait_for(tmp_path, "logs/node-1/vit_*.log", *nodes)
-    everyone = family(*nodes)
-    nodes[0].kill()
-    _, alive = psutil.wait_procs(everyone, timeout=120)
-    assert alive == []
-    assert records(tmp_path)[0]["status"] == "interrupted"
-
-
 def test_a_network_that_goes_down_ends_all_nodes_and_is_named(start: Start, tmp_path: Path) -> None:
     """Two nodes, each in a network of its own with a link between them, which is cut without a word to anybody."""
     script = """
