@@ -39,7 +39,7 @@ def test_every_record_is_valid_and_what_is_missing_is_named() -> None:
         assert len(found.records) == number
         trials, verdicts = map(str, found.problems)
         assert trials.startswith(
-            f"trials.jsonl: {missing} trials that the last command asked for have no sound record, "
+            f"trials.jsonl: {missing} trials that the last command asked for have no valid record, "
         )
         assert first in trials
         assert verdicts.startswith("verdicts.json: missing: ")

@@ -131,7 +131,7 @@ def test_a_record_that_contradicts_itself_is_named_as_tampered_and_not_used(
     tampered, missing = output(folder)
     assert tampered.startswith(f"trials.jsonl, line 1: {was['id']} was tampered with or damaged: ")
     assert tampered.endswith("; the record was left out")
-    assert "1 of the 57 trials that the last command asked for has no sound record" in missing
+    assert "1 of the 57 trials that the last command asked for has no valid record" in missing
     assert was["id"] not in {record.id for record in read(folder).records}
 
 
@@ -233,7 +233,7 @@ def test_a_run_that_was_stopped_says_how_much_of_it_there_is(folder: Path) -> No
     trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:10]))
     (problem,) = output(folder)
     assert (
-        "47 of the 57 trials that the last command asked for have no sound record, the first is pythia-1b/tiny/2xcpu"
+        "47 of the 57 trials that the last command asked for have no valid record, the first is pythia-1b/tiny/2xcpu"
         in problem
     )
     assert "10 records were used" in problem

@@ -14,7 +14,7 @@ from ..console import UserError, say
 from ..formats import FOR_MACHINES, Format, add_format, count_if_given, listing, network, path, prose, render
 from ..installation import installed, way_to_install
 from ..models.recipe import Recipe
-from ..paper.gpus import OwnGpu
+from ..paper.gpus import Gpu, OwnGpu
 from ..paper.own_gpu import own_gpu
 from ..paper.tables import TABLES, Place, all_cells
 from ..predict import calibration, own, report, traces
@@ -24,6 +24,7 @@ from ..predict.hardware import Machine, gpu_named
 from ..predict.report import Comparison, accuracy_text, compared_trials
 from ..record import Record
 from ..run.plan import Methods, settings_for
+from ..run.projection import projections
 from ..run.reading import Reading, add_measured
 from ..run.reading import measured as read_measured
 from ..validity import Answer, disturbance
@@ -49,7 +50,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", metavar="N", help="nodes (default: 1)")
     parser.add_argument("--network", metavar="25Gb/s", help="speed of the network between nodes (default: 200Gb/s)")
     parser.add_argument("--methods", choices=get_args(Methods), help="settings to predict (default: all)")
-    add_measured(parser, "put this run beside the tables, or beside --gpu or --probes")
+    add_measured(
+        parser, "put this run beside the tables, or beside --gpu or --probes; of one GPU: project it to --gpus"
+    )
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--validate", action="store_true", help="print the errors of the predictions")
     work.add_argument(
@@ -98,7 +101,8 @@ def main(given: argparse.Namespace) -> int:
     if given.measured is not None:
         if given.methods is not None:
             raise UserError(f"--methods {methods} changes nothing beside --measured, whose trials say their settings")
-        return _beside(given, machine, fitted, {recipe.id for recipe in wanted}, device)
+        known = machine.gpu if given.probes is None else probes
+        return _beside(given, machine, fitted, wanted, device, known)
     return _machine(given.format, machine, fitted, wanted, methods)
 
 
@@ -144,10 +148,16 @@ def _machine(
 
 
 def _beside(
-    given: argparse.Namespace, machine: Machine, fitted: calibration.Calibration, ids: set[str], device: str
+    given: argparse.Namespace,
+    machine: Machine,
+    fitted: calibration.Calibration,
+    wanted: Sequence[Recipe],
+    device: str,
+    known: Gpu | calibration.Probes,
 ) -> int:
-    """Print the trials measured on this machine, each with its prediction by the traces of its run's stack."""
-    runs = read_measured(given.measured)
+    """Print the trials measured on this machine, each with its prediction by the traces of its run's stack; where one
+    device of it was measured alone, what that projects."""
+    runs, ids = read_measured(given.measured), {recipe.id for recipe in wanted}
     found, rows = list[Comparison](), list[dict[str, Any]]()
     sources: dict[str, list[str]] = {}
     for run in runs.runs:
@@ -163,6 +173,12 @@ def _beside(
         rows += [report.beside_row(each, stack) for each in there]
         if there:
             sources.setdefault(report.traced(stack, why), []).append(str(run.folder))
+    if not found and machine.nodes == 1:
+        projected = projections(runs.records, device, machine.gpus, known)
+        if groups := [
+            group for recipe in wanted if (group := [each for each in projected if each.recipe == recipe.id])
+        ]:
+            return _projected(given.format, machine, fitted, groups, _traced_for(None)[0])
     if not found:
         where = f"{f'{machine.nodes} nodes of ' if machine.nodes > 1 else ''}{machine.gpus} x {device}"
         raise UserError(f"{runs.name} has no trial of these models that ran on {where}: {_had(runs.records)}")
@@ -181,6 +197,34 @@ def _beside(
     )
     table = render([report.beside_line(row) for row in rows], given.format)
     print(answered(accuracy_text(found), [table, prose(about, given.format)], given.format))
+    return 0
+
+
+def _projected(
+    format: Format,
+    machine: Machine,
+    fitted: calibration.Calibration,
+    groups: Sequence[Sequence[Record]],
+    stack: traces.Traced,
+) -> int:
+    """Print each recipe's settings on this machine, the fastest first: projected from one measured device where its
+    records allow that, else predicted."""
+    tables = []
+    for group in groups:
+        recipe, by_settings = group[0].recipe_and_settings[0], {record.settings: record for record in group}
+        traced = own.stack() if models.is_own(recipe.id) else stack
+        settings = settings_for(recipe, "all", machine.gpu, machine.world)
+        predicted = ranked(forecast(recipe, machine, each, fitted, traced) for each in settings)
+        tables.append(report.projected_rows(predicted, by_settings))
+    if format in FOR_MACHINES:
+        print(render([row for rows in tables for row in rows], format))
+        return 0
+    answer = "\n".join(map(report.projected_sentence, tables))
+    about = (
+        "Projected: one device was measured, and the communication with the others is modelled (docs/projection.md). "
+        "Predicted: nothing was measured."
+    )
+    print(answered(answer, [*(render(rows, format) for rows in tables), prose(about, format)], format))
     return 0
 
 

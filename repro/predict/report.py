@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from statistics import median
 from typing import Any
@@ -101,6 +101,40 @@ def fastest(ranked: Sequence[Forecast]) -> dict[str, Any]:
     """Return the line of a search's fastest settings; its `settings` are None if none can train."""
     best = ranked[0]
     return line(best) if best.feasible else line(best) | {"settings": None}
+
+
+def projected_rows(ranked: Sequence[Forecast], projected: Mapping[str, Record]) -> list[dict[str, Any]]:
+    """Return a row of each settings on one machine, the fastest first: its record where it was projected, by the name
+    of its settings, else its prediction."""
+    rows = []
+    for each in ranked:
+        record = projected.get(each.settings.id)
+        days = each.days and each.days.value if record is None else record.derived.true_days
+        rows.append(
+            {
+                "origin": "predicted" if record is None else "projected",
+                "model": each.recipe,
+                "gpu": each.machine.gpu.name,
+                "gpus": each.machine.gpus,
+                "settings": each.settings.id,
+                "micro_batch": each.micro_batch or None if record is None else record.batch.micro_batch,
+                "days": days,
+            }
+        )
+    return sorted(rows, key=lambda row: row["days"] or float("inf"))
+
+
+def projected_sentence(rows: Sequence[dict[str, Any]]) -> str:
+    """Describe the fastest of the rows of one model, and the fastest that was projected."""
+    best, projected = rows[0], next(row for row in rows if row["origin"] == "projected")
+    cell = f"{models.find(best['model']).name} on {best['gpus']} x {best['gpu']}"
+    shown = [best] if best is projected else [best, projected]
+    words = [f"{row['origin']} {_days(row['days'])} with {row['settings']}" for row in shown]
+    return f"{cell}: {'; '.join(words)}."
+
+
+def _days(days: float | None) -> str:
+    return "infeasible" if days is None else f"{figures(days)} days"
 
 
 def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, Any]:

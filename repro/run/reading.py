@@ -417,7 +417,7 @@ def _look_for_planned(
         problems.append(
             Problem(
                 results.TRIALS,
-                f"{len(missing)} of the {len(planned)} trials that the last command asked for {have} no sound record, "
+                f"{len(missing)} of the {len(planned)} trials that the last command asked for {have} no valid record, "
                 f"the first is {missing[0]}: it was stopped, or told to leave them out",
                 f"{counted(len(records), 'record')} {were(len(records))} used, and the same command again measures the "
                 "rest",

@@ -46,7 +46,7 @@ _TRAINED = 6  # losses of settings with and without a user's methods: the first 
 class Run:
     """One run of the benchmark in a results folder. A context manager: it holds the folder and ends all processes.
 
-    It takes the sound records of earlier runs, and says on stderr which others there are: their trials wait again.
+    It takes the valid records of earlier runs, and says on stderr which others there are: their trials wait again.
 
     `devices` are the GPUs it runs on, none means the CPU. Of its `trials` those `chosen` are measured, at first all.
     With a `node` it leads a run on several. `methods` are the files of its settings' own methods. Its `guides` guide
