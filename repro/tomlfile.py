@@ -58,7 +58,7 @@ def shown(value: Any) -> str:
     try:
         return cut(str(value) if isinstance(value, date) else repr(value), VALUE)
     except (RecursionError, ValueError):  # dotted keys and hexadecimal numbers have no limit in TOML
-        return "more than can be told"
+        return "more than can be shown"
 
 
 def _problem(value: Any, place: str, expected: str) -> NoReturn:

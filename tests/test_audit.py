@@ -55,7 +55,7 @@ def test_the_flops_that_a_cell_implies_are_the_whole_trainings_over_its_gpu_seco
 
 
 def test_the_known_impossible_cells_are_found() -> None:
-    """By a reckoning by hand, with figures rounded a little otherwise."""
+    """By a calculation by hand, with figures rounded a little otherwise."""
     shares = {(r.table, r.model, r.gpu, r.gpus): round(100 * r.utilisation.value) for r in audit()}
     assert [shares["1", "Pythia-160M", "RTX 3090", n] for n in (1, 2, 4, 8)] == [115, 132, 197, 197]
     assert [shares["1", "Pythia-1B", "RTX 3090", n] for n in (2, 8)] == [140, 127]
@@ -142,7 +142,7 @@ def test_measured_days_are_summed_up_under_that_name() -> None:
     assert line.startswith("Measured: of 2 numbers of days, 1 impossible (")
 
 
-def test_the_evidence_is_reckoned_from_the_cells() -> None:
+def test_the_evidence_is_computed_from_the_cells() -> None:
     h100 = [row for row in audit() if row.gpu == "H100" and row.precision != "fp32"]
     high = [
         replace(row, utilisation=Interval.exact(share)) for row, share in zip(h100, (0.75, 0.77, 1.1), strict=False)

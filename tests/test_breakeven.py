@@ -29,7 +29,7 @@ def case(resale: float = 0, rent: float = 2, running: float = 0) -> Case:
 # --- The comment ---
 
 
-def test_the_comments_six_runs_come_out_as_it_reckons_them() -> None:
+def test_the_comments_six_runs_come_out_as_it_computes_them() -> None:
     row = answer("breakeven")["rows"][0]
     assert row["rent_a_run_usd"] == 1408
     assert (row["electricity_a_run"], row["electricity_currency"], row["electricity_a_run_usd"]) == (57, "EUR", 69)
@@ -65,7 +65,7 @@ def test_the_answer_has_all_three_and_the_notes_what_was_wrong() -> None:
         assert part in " ".join(found["notes"])
 
 
-def test_what_is_reported_of_the_comment_are_the_inputs_that_were_reckoned_with(expected: Path) -> None:
+def test_what_is_reported_of_the_comment_are_the_inputs_that_were_computed_with(expected: Path) -> None:
     file = expected / "quantities.csv"
     file.write_text(file.read_text().replace("\ncomment/minutes,44,", "\ncomment/minutes,30,"))
     output = answer("breakeven")
@@ -79,7 +79,7 @@ def test_a_rent_that_the_comment_names_and_the_prices_lack_is_reported(expected:
     assert f"{file}: found no row for V100, 1, Google Cloud, on-demand" in refusal("breakeven")
 
 
-def test_its_dearer_rent_is_reckoned_too() -> None:
+def test_its_dearer_rent_is_computed_too() -> None:
     row = answer("breakeven")["rows"][3]
     assert (row["provider"], row["rent_per_hour_usd"], row["whole_runs"]) == ("Google Cloud", 2.48, 5)
 
@@ -281,7 +281,7 @@ def test_power_that_a_gpu_did_not_tell_is_not_taken_for_measured(states: list[An
     assert measured["rows"][0]["kwh_a_run"] == pytest.approx(8 * 0.4 * 240, abs=0.01)
 
 
-def test_where_nobody_knows_the_power_neither_electricity_nor_co2_is_reckoned_until_it_is_given(expected: Path) -> None:
+def test_where_nobody_knows_the_power_neither_electricity_nor_co2_is_computed_until_it_is_given(expected: Path) -> None:
     file = expected / "gpus.csv"
     text = file.read_text()
     assert ",312,312,1410,2039,400,NVLink 600" in text

@@ -55,7 +55,7 @@ def test_products_copies_launches_and_exchanges_are_measured(probes: Path) -> No
     assert 1e6 < pair["ring"] < pair["copy"]
 
 
-def test_what_is_measured_is_reckoned_a_second(in_ranks: InRanks) -> None:
+def test_what_is_measured_is_computed_a_second(in_ranks: InRanks) -> None:
     """Where every probe takes 2 s. Products are of 512 x 512, copies of 64 MiB, exchanges of 16 MiB."""
     for output in in_ranks("probed", world=2):
         assert output["exchanging"] == 1, "all ranks do so equally often"
@@ -295,7 +295,7 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
     found["counts"]["1"] |= {"copy": 1e10, "bf16": None}
     broken.write_text(json.dumps(found))
     assert "counts.1.bf16 is null, where the device has bf16" in refusal("predict", "--probes", str(broken))
-    for far in (1e300, 1e-300):  # no days are reckoned from it
+    for far in (1e300, 1e-300):  # no days are computed from it
         found["counts"]["1"] |= {"bf16": 1e10, "launch": far}
         broken.write_text(json.dumps(found))
         output = refusal("predict", "--probes", str(broken))

@@ -259,7 +259,7 @@ def test_a_run_that_only_began_can_be_read(folder: Path) -> None:
         (
             "environment.json",
             "it describes no run (not JSON (",
-            "the folder is not whole; nothing is told of machine, stack and options: put back the one that the run "
+            "the folder is not whole; nothing is known of machine, stack and options: put back the one that the run "
             "wrote",
         ),
         (
@@ -499,7 +499,7 @@ def test_whoever_reads_a_folder_names_its_environment_where_it_is_missing_or_dam
     assert line.startswith(
         (f"repro: {environment}: missing: the folder", f"repro: {environment}: it describes no run (")
     )
-    assert line.endswith("; nothing is told of machine, stack and options: put back the one that the run wrote")
+    assert line.endswith("; nothing is known of machine, stack and options: put back the one that the run wrote")
 
 
 def test_a_report_of_a_run_without_trials_names_the_file_that_it_lacks(folder: Path) -> None:

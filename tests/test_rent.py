@@ -108,7 +108,7 @@ def test_the_cheapest_comes_first_and_of_equals_the_fastest() -> None:
     assert [row.run for row in rented_runs([slow, fast], [rental], "USD", [])] == [fast, slow]
 
 
-def test_spot_is_called_the_cheapest_only_where_its_interruptions_are_reckoned() -> None:
+def test_spot_is_called_the_cheapest_only_where_its_interruptions_are_computed() -> None:
     assert "RunPod, on-demand: 69.00 USD" in answer(*RUN)["answer"]
     assert "RunPod, spot: " in answer(*RUN, *SPOT)["answer"]
 
@@ -200,7 +200,7 @@ def test_a_provider_of_ours_is_the_same_in_any_case(tmp_path: Path) -> None:
     assert found["answer"].startswith("The cheapest is 2 A100 at RunPod, on-demand, in proportion: 1,872 USD")
 
 
-def test_what_a_run_is_reckoned_with_is_listed_without_one_too() -> None:
+def test_what_a_run_is_computed_with_is_listed_without_one_too() -> None:
     found = answer("rent", "--gpu", "RTX 4090", "--gpus", "4")
     assert [(row["gpus"], row["terms"]) for row in found["rows"]] == [(1, "on-demand"), (1, "spot")]
     assert any("as often as the machine has GPUs" in note for note in found["notes"])

@@ -243,7 +243,7 @@ def test_a_report_of_trials_does_not_give_way_to_one_of_none(
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert refusal("report", str(folder)) == (
         f"repro: {folder / 'trials.jsonl'} {lack}: a report of no trial would take the place of "
-        f"{folder / 'report.md'}, which tells more; put the trials back, or name another folder with --out\n"
+        f"{folder / 'report.md'}, which says more; put the trials back, or name another folder with --out\n"
     )
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert repro("report", str(folder), "--out", str(other)).returncode == 0

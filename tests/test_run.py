@@ -185,7 +185,7 @@ def test_progress_and_time_left_are_on_stderr_and_the_report_alone_on_stdout(fin
 
 
 def test_time_left_goes_by_how_long_trials_take_here(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each is reckoned at 2 s, and what follows them at 4 s; the first takes 10 s, the second is an earlier run's."""
+    """Each is computed at 2 s, and what follows them at 4 s; the first takes 10 s, the second is an earlier run's."""
     trials = [Trial(recipe, "tiny", "naive", "cpu", 1) for recipe in ("vit", "roberta", "mamba", "convnext")]
     seconds = dict.fromkeys((trial.id for trial in trials), 2.0) | {trials[1].id: 0.0}
     with Progress(seconds, 4.0) as bar:
@@ -246,7 +246,7 @@ def test_on_a_terminal_a_line_a_trial_tells_what_became_of_it() -> None:
     ]
 
 
-def test_on_a_terminal_a_bar_moves_by_what_was_reckoned_and_is_gone_at_the_end() -> None:
+def test_on_a_terminal_a_bar_moves_by_what_was_computed_and_is_gone_at_the_end() -> None:
     trial = Trial("vit", "tiny", "naive", "cpu", 1)
     seconds = {trial.id: 30.0, "one": 10.0, "earlier": 20.0, "two": 20.0}
     with redirect_stderr(Terminal()) as terminal, Progress(seconds, 20.0) as bar:

@@ -817,7 +817,7 @@ def image_file(rank: Rank, folder: str, images: int) -> dict[str, Any]:
 
 
 def probed(rank: Rank, capability: tuple[int, int] | None = None) -> dict[str, Any]:
-    """What is reckoned where every probe takes 2 s, and a small exchange now and then nothing, else 1 s or 3 s by its
+    """What is computed where every probe takes 2 s, and a small exchange now and then nothing, else 1 s or 3 s by its
     kind; on this CPU or, with a compute capability, on a GPU that it stands in for, with 7 bytes of memory."""
     exchanging: list[bool] = []
     tf32: list[bool] = []

@@ -25,6 +25,6 @@ HELP = {
     "scaling": "say what more GPUs bring, and where one more stops paying",
     "report": "write report.html and report.md of a run, or of the published numbers alone",
     "compare": "say what became slower or faster, broke or was fixed between two results folders",
-    "upgrade-check": "say whether another stack makes training slower, both measured in turns on this machine",
+    "upgrade-check": "say whether another stack makes training slower, both interleaved on this machine",
     "lab": "predict a GAN's runtime from one epoch, train it and compare, as the lab report did",
 }

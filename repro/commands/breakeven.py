@@ -13,7 +13,7 @@ from .. import formats
 from ..console import UserError
 from ..formats import Interval, counted, money_text
 from ..money import breakeven
-from ..money.breakeven import Case, Given, Reckoned, Tariff, first_run
+from ..money.breakeven import Case, Computed, Given, Tariff, first_run
 from ..money.choice import INSTEAD, believed, doubts, doubts_text
 from ..money.days import TrainingDays, days_on
 from ..money.prices import PriceList, amount, prices_text, rates_used, worth
@@ -55,10 +55,10 @@ class _Answer:
     """The comparisons, one for each rent, with sentences and notes, and the same with predicted days where the audit
     doubts the printed ones."""
 
-    rows: list[Reckoned]
+    rows: list[Computed]
     sentences: list[str]
     notes: list[str]
-    instead: list[Reckoned] = field(default_factory=list)
+    instead: list[Computed] = field(default_factory=list)
 
 
 def main(given: argparse.Namespace) -> int:
@@ -89,11 +89,12 @@ def _of_the_comment(given: argparse.Namespace, grams: Interval | None) -> _Answe
             f"--prices {given.prices} changes nothing of the comment's own sum: give an input of your own too, "
             "such as --machine SUM, or --gpu NAME"
         )
-    rows = breakeven.comment_reckonings(grams)
+    rows = breakeven.comment_cases(grams)
     printed, electricity, both = rows[:3]
     sentence = (
-        f"As the comment reckons, owning pays from run {printed.answer.whole_runs} on; with the electricity of its own "
-        f"inputs from run {electricity.answer.whole_runs}; with its GPU-hours too from run {both.answer.whole_runs}."
+        f"As the comment computes, owning pays from run {printed.answer.whole_runs} on; with the electricity of its "
+        f"own inputs from run {electricity.answer.whole_runs}; with its GPU-hours too from run "
+        f"{both.answer.whole_runs}."
     )
     hours = both.case.hours.value
     euros = electricity.electricity
@@ -118,13 +119,13 @@ def _of_inputs(
     """Return the comparison for the named machine, or for the comment's machine with the user's inputs."""
     inputs = _inputs(given, prices, unit, grams)
     asked = breakeven.of_machine(run, inputs, prices, unit) if run else breakeven.of_comment(inputs, unit, prices.rates)
-    _check_resale(given, asked.reckoned[0].case, unit)
-    rows, notes = asked.reckoned, asked.notes
-    sentences, instead = [_sentence(rows, unit)], list[Reckoned]()
+    _check_resale(given, asked.computed[0].case, unit)
+    rows, notes = asked.computed, asked.notes
+    sentences, instead = [_sentence(rows, unit)], list[Computed]()
     doubted = doubts(given.model, [run]) if run and given.model else {}
     predicted = believed([run], doubted)[0] if run else None
     if predicted and predicted is not run:
-        instead = breakeven.of_machine(predicted, inputs, prices, unit).reckoned
+        instead = breakeven.of_machine(predicted, inputs, prices, unit).computed
         instead_text = _sentence(instead, unit)
         sentences.append(f"{INSTEAD.capitalize()}: {instead_text[0].lower()}{instead_text[1:]}")
     notes += doubts_text(doubted, [run] if run else [])
@@ -200,7 +201,7 @@ def _check_resale(given: argparse.Namespace, case: Case, unit: str) -> None:
         raise UserError(f"--resale {given.resale}: expected no more than the machine costs, {least}")
 
 
-def _sentence(rows: list[Reckoned], unit: str) -> str:
+def _sentence(rows: list[Computed], unit: str) -> str:
     row = min(rows, key=lambda row: row.case.rent.value)
     runs, whole, use = row.answer.runs, row.answer.whole_runs, row.answer.utilisation.value
     owning = f"Owning {row.what} for {money_text(row.case.machine.value, unit)}"
@@ -233,7 +234,7 @@ def _share(use: float) -> str:
     return "less than 1%" if use < 0.01 else f"{use:.0%}"
 
 
-def _apart(row: Reckoned, unit: str) -> list[str]:
+def _apart(row: Computed, unit: str) -> list[str]:
     if row.electricity is None or row.converted is not None:
         return []
     return [
@@ -242,7 +243,7 @@ def _apart(row: Reckoned, unit: str) -> list[str]:
     ]
 
 
-def _row(row: Reckoned, unit: str) -> dict[str, Any]:
+def _row(row: Computed, unit: str) -> dict[str, Any]:
     runs, suffix = row.answer.runs, unit.lower()
     case = row.case
     return {

@@ -29,7 +29,7 @@ from .preflight import check_disk, check_trials
 from .stopping import stop_with
 
 CASES = ROOT / "tests" / "benchmark"
-# What a person told pytest of tests of their own.
+# Options that a person gives pytest for tests of their own.
 _NOT_FOR_CASES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
 
 

@@ -111,8 +111,8 @@ def check_compilers(trials: Iterable[Trial], devices: Sequence[Device]) -> None:
     with tempfile.TemporaryFile(dir=cache) as file:
         if not files.lock(file):  # each lock of Inductor would wait for ten minutes
             raise UserError(
-                f"{cache}, where it would build, is on a file system without locks, by which compilers take turns: "
-                "name a folder elsewhere in REPRO_CACHE"
+                f"{cache}, where it would build, is on a file system without locks, by which compilers wait for each "
+                "other: name a folder elsewhere in REPRO_CACHE"
             )
 
 

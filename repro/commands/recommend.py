@@ -23,7 +23,7 @@ from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
 _RANKED = "Ranked by cost per experiment: first what lasts until the runs end, of it first what no other offer beats."
-_SPOT = f"Spot instances are left to {command()} rent, which reckons with their interruptions."
+_SPOT = f"Spot instances are left to {command()} rent, which counts their interruptions."
 
 
 def options(parser: argparse.ArgumentParser) -> None:

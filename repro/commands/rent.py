@@ -117,7 +117,7 @@ def _prices(prices: PriceList, gpu: str | None, gpus: int | None, unit: str) -> 
             note += f", at most {ceiling.value:,.0f} {ceiling.unit} ({ceiling.source})"
         notes.append(f"{note}.")
     notes += prices_text(quoted, paid, unit, prices.rates, today)
-    return ["Prices per GPU and hour, each in its own currency; --model or --hours reckons a run."], rows, notes
+    return ["Prices per GPU and hour, each in its own currency; --model or --hours computes a run."], rows, notes
 
 
 def _trained(given: argparse.Namespace) -> dict[Path, Kept]:
@@ -203,7 +203,8 @@ def _taken(row: Rented, unit: str) -> str:
         return "none of these ends"
     return (
         f"{row.run.machine} at {row.rental.provider}, {row.rental.terms}"
-        f"{renting.reckoned_from_one(row.rental, row.run.gpus)}: {money_text(row.cost, unit)} in {short_days(row.days)}"
+        f"{renting.in_proportion_remark(row.rental, row.run.gpus)}: {money_text(row.cost, unit)} in "
+        f"{short_days(row.days)}"
     )
 
 
@@ -276,8 +277,8 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
         if spot is None:
             passed_over = ", and not taken for the cheapest" if _best(found, spot).rental.terms != "spot" else ""
             notes.append(
-                f"Spot instances are reckoned as if never interrupted, a lower bound{passed_over}; "
-                "--interrupted-every, --checkpoint-time and --restart-time reckon with interruptions."
+                f"Spot instances are computed as if never interrupted, a lower bound{passed_over}; "
+                "--interrupted-every, --checkpoint-time and --restart-time count interruptions."
             )
         else:
             by_young, by_daly = (figures(optimum(spot.faced) * 60) for optimum in (young, daly))

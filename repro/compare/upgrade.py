@@ -337,7 +337,7 @@ class _Opened:
             raise UserError(f"{self.stack}: {why}; what was measured is kept in {self.kept}") from None
 
     def measure(self, trial: Trial, scheduler: str | None = None) -> Record:
-        """Run a trial in a process of its own; `turns` is the address for interleaving."""
+        """Run a trial in a process of its own; `scheduler` is the address for interleaving."""
         self.load()
         return run_trial(trial, replace(self.bench, scheduler=scheduler), trial.micro_batch or 1)
 

@@ -13,7 +13,7 @@ from ..machine.support import uses_custom_kernels
 from ..models.recipe import Generation, Images, Text
 from .training import Training
 
-STOPPED = 75  # its exit code where it was told to stop, and saved a checkpoint
+STOPPED = 75  # its exit code where it was asked to stop, and saved a checkpoint
 _TEMPLATE = Path(__file__).with_name("train.template")
 _HALF = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
 _CHECKPOINT = "CheckpointWrapper"  # torch's class around a layer whose activations are recomputed

@@ -51,7 +51,7 @@ class Scheduler:
             self.close()
             raise UserError(
                 f"{tempfile.gettempdir()}: no folder and socket of this user alone can be made there ({error}), by "
-                "which processes take turns; name another folder for temporary files in TMPDIR"
+                "which processes are interleaved; name another folder for temporary files in TMPDIR"
             ) from None
 
     def __enter__(self) -> Scheduler:
@@ -150,5 +150,5 @@ class TimeSlot:
         except (ConnectionError, FileNotFoundError):
             pass
         raise ConnectionError(
-            f"nobody gives turns any more: the run ended, or a turn of this process took more than {TURN_SECONDS:.0f} s"
+            f"interleaving has ended: the run ended, or a turn of this process took more than {TURN_SECONDS:.0f} s"
         )

@@ -27,9 +27,8 @@ STACK_STARTED = time.time()  # epoch; ranks are forked from a server that import
 
 class Rank:
     """The rank `index` of `world`, and `local` of `locals` on this node. `sent` is when the job was sent (epoch),
-    `turns` the address of the scheduler that interleaves it with other jobs, if any. A `projected` rank has no others:
-    what it sends is lost, and what it gets is its own. `methods` are the
-    files of the user's methods."""
+    `scheduler` the address of the scheduler that interleaves it with other jobs, if any. A `projected` rank has no
+    others: what it sends is lost, and what it gets is its own. `methods` are the files of the user's methods."""
 
     report: Callable[[Report], None]
     methods: tuple[MethodFile, ...] = ()

@@ -53,7 +53,7 @@ _BEGIN, _END = 12_000, 4_000  # characters kept of a traceback's beginning, with
 class Job:
     """A call for every rank: `call` is "module:function", run as function(rank, **arguments), which returns JSON.
 
-    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `turns` is the address of the
+    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `scheduler` is the address of the
     scheduler that interleaves this job with others. With `projected` the other ranks of `world` are never started, and
     collectives return at once; `set_aside` are bytes of each GPU that they leave free. The sender fills in the rest:
     `world` counts the ranks of all nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`:

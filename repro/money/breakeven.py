@@ -19,7 +19,7 @@ from ..paper.tables import quantities
 from .days import TrainingDays
 from .offers import lifespan_years, machine_paid_in, machine_price, older_price, rentals_left_out
 from .prices import PriceList, Rate, Rental, Terms, known_rentals, worth
-from .renting import in_proportion_text, per_hour, priced, reckoned_from_one, serving, whole_text
+from .renting import in_proportion_remark, in_proportion_text, per_hour, priced, serving, whole_text
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def comment_rents() -> dict[str, Interval]:
     return {row.provider: Interval.exact(row.price) for row in sorted(cited, key=lambda row: row.price)}
 
 
-def comment_reckonings(grams: Interval | None = None) -> list[Reckoned]:
+def comment_cases(grams: Interval | None = None) -> list[Computed]:
     """Return the comment's break-even as printed, then with its electricity and its GPU-hours corrected, at both
     rents."""
     charged = _its("hours_charged")
@@ -131,21 +131,21 @@ def comment_reckonings(grams: Interval | None = None) -> list[Reckoned]:
     return [
         _as_printed(cheap, charged),
         *(
-            reckon(what, provider, "comment", comment_machine(), by_provider[provider], hours, taken)
+            compute(what, provider, "comment", comment_machine(), by_provider[provider], hours, taken)
             for what, provider, hours in (
-                (f"electricity mended: {power} kW x hours x {electricity} EUR", cheap, charged),
-                (f"GPU-hours mended too: {minutes} min x {gpus} GPUs", cheap, comment_gpu_hours()),
+                (f"electricity corrected: {power} kW x hours x {electricity} EUR", cheap, charged),
+                (f"GPU-hours corrected too: {minutes} min x {gpus} GPUs", cheap, comment_gpu_hours()),
                 ("the same at its dearer rent", dear, comment_gpu_hours()),
             )
         ),
     ]
 
 
-def _as_printed(provider: str, hours: Interval) -> Reckoned:
+def _as_printed(provider: str, hours: Interval) -> Computed:
     dollars = _its("electricity_a_run_usd")
     case = Case(comment_machine(), Interval.exact(0.0), comment_rents()[provider], dollars / hours, hours)
-    return Reckoned(
-        what="as the comment reckons",
+    return Computed(
+        what="as the comment computes",
         provider=provider,
         case=case,
         answer=break_even(case, lifespan_years()),
@@ -225,7 +225,7 @@ class Asked:
     """The comparisons, one for each rent, with notes on their inputs, the prices of ours that were used, each with its
     day, and the currencies of what the user did not give."""
 
-    reckoned: list[Reckoned]
+    computed: list[Computed]
     notes: list[str]
     quoted: list[tuple[str, date]]
     paid_in: set[str]
@@ -249,7 +249,7 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
             notes.append(f"{comment_rate()}.")
         use = replace(use, tariff=replace(tariff, worth=rate))
     provider, rent = next(iter(comment_rents().items()))
-    row = reckon(
+    row = compute(
         "the comment's workstation",
         provider if given.rent is None else "--rent",
         "comment" if given.hours is None else "given",
@@ -259,7 +259,7 @@ def of_comment(given: Given, currency: str, rates: Iterable[Rate]) -> Asked:
         use,
         given.resale,
     )
-    notes.insert(0, "What was not given is the comment's of 2021-01-14, with its GPU-hours reckoned right.")
+    notes.insert(0, "What was not given is the comment's of 2021-01-14, with its GPU-hours computed right.")
     return Asked([row], notes, [], {tariff.currency})
 
 
@@ -273,7 +273,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     rentals = [] if given.rent is not None else _rentals(run, prices, currency, "on-demand")
     rents = [
         (
-            f"{rental.provider}, {rental.terms}{reckoned_from_one(rental, run.gpus)}",
+            f"{rental.provider}, {rental.terms}{in_proportion_remark(rental, run.gpus)}",
             Interval.exact(per_hour(rental, run.gpus) * each),
         )
         for rental, each in rentals
@@ -290,7 +290,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
         given.kilowatts or (power.kilowatts if power else None), given.pue or Use().pue, given.tariff, given.grams
     )
     hours = given.hours or run.days * 24
-    rows = [reckon(name, who, run.origin, machine, rent, hours, use, given.resale) for who, rent in rents]
+    rows = [compute(name, who, run.origin, machine, rent, hours, use, given.resale) for who, rent in rents]
     notes = [f"Days: {run.source}."] if given.hours is None else []
     if given.kilowatts is None:
         notes.append(f"Power: {power.source}." if power else _without_power(run.gpu, given))
@@ -358,7 +358,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Reckoned:
+class Computed:
     """A case and its break-even, with the provider of the rental. Of one run: `energy` in kWh, `electricity` in its own
     currency and, where a rate is known, `converted` to the case's; `co2` in kg. `origin` is that of a run's hours."""
 
@@ -374,7 +374,7 @@ class Reckoned:
     origin: str
 
 
-def reckon(
+def compute(
     what: str,
     provider: str,
     origin: str,
@@ -383,7 +383,7 @@ def reckon(
     hours: Interval,
     use: Use,
     resale: Interval | None = None,
-) -> Reckoned:
+) -> Computed:
     """Return the break-even of a machine and a rent per hour, all in one currency; `hours` are those of a run."""
     tariff = use.tariff
     energy = use.energy(hours)
@@ -392,7 +392,7 @@ def reckon(
         # Per hour, so that the hours of a run occur in the break-even's formula only once.
         running = use.kilowatts * use.pue * tariff.price * tariff.worth
     case = Case(machine, resale or Interval.exact(0.0), rent, running or Interval.exact(0.0), hours)
-    return Reckoned(
+    return Computed(
         what=what,
         provider=provider,
         case=case,

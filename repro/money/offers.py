@@ -12,7 +12,7 @@ from ..paper.gpus import OfGpus, known_gpu
 from ..paper.tables import quantities
 from .days import Origin, TrainingDays
 from .prices import PriceList, Rental, worth
-from .renting import committed, reckoned_from_one, rented_runs, serving, unrated, unrated_text
+from .renting import committed, in_proportion_remark, rented_runs, serving, unrated, unrated_text
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs:
             row.run,
             f"rent, {row.rental.provider} {row.rental.terms}"
             + (f" for {row.rental.hours:,.15g} h" if committed(row.rental) else "")
-            + reckoned_from_one(row.rental, row.run.gpus),
+            + in_proportion_remark(row.rental, row.run.gpus),
             row.rent,
             row.run.known(row.price_per_gpu_hour * row.run.gpus * row.hours / runs),
             currency,

@@ -90,7 +90,7 @@ def _quote(rental: Rental) -> tuple[str, str, str]:
     return rental.provider, rental.terms, rental.currency
 
 
-def reckoned_from_one(rental: Rental, gpus: int) -> str:
+def in_proportion_remark(rental: Rental, gpus: int) -> str:
     """Return a remark where the machine's price is a multiple of one GPU's, else ""."""
     return "" if rental.gpus == gpus else ", in proportion"
 

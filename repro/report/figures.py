@@ -8,7 +8,7 @@ from statistics import fmean
 
 from .. import models
 from ..formats import counted, from_to
-from ..money.breakeven import comment_reckonings, spending
+from ..money.breakeven import comment_cases, spending
 from ..money.choice import INSTEAD, Step, beaten_by, believed, doubts, steps_by_gpu, stops, stops_instead
 from ..money.days import expected_days
 from ..money.offers import cost_a_day, lifespan_years, machine_price
@@ -452,16 +452,16 @@ def further() -> list[Figure]:
 
 
 def _break_even() -> Figure:
-    first, *others = comment_reckonings()
+    first, *others = comment_cases()
     panels, sentences = [], []
-    for reckoned in (first, others[1]):
-        spent = spending(reckoned.case, _RUNS)
+    for computed in (first, others[1]):
+        spent = spending(computed.case, _RUNS)
         rows = [Curve("owning", row.runs, row.owning) for row in spent]
         rows += [Curve("renting", row.runs, row.renting) for row in spent]
-        title = reckoned.what[0].upper() + reckoned.what[1:]
+        title = computed.what[0].upper() + computed.what[1:]
         source = "rent-or-buy comment, quantities.csv and rental.csv"
         panels.append(Panel("computed", title, "lines", "runs of BERT", rows, source, y="US dollars spent"))
-        sentences.append(f"from run {reckoned.answer.whole_runs} on ({reckoned.what})")
+        sentences.append(f"from run {computed.answer.whole_runs} on ({computed.what})")
     says = f"A workstation against {first.provider}'s V100s by the hour. Owning is cheaper {', or '.join(sentences)}."
     return Figure("", "When owning beats renting", says, panels)
 

@@ -50,7 +50,7 @@ def refuse_to_lose(content: Content, runs: Sequence[Path], folder: Path) -> None
     run = runs[0]
     what = f"is {lack(run)}" if lack(run) else "has no whole record"
     raise UserError(
-        f"{run / TRIALS} {what}: a report of no trial would take the place of {there}, which tells more; put the "
+        f"{run / TRIALS} {what}: a report of no trial would take the place of {there}, which says more; put the "
         "trials back, or name another folder with --out"
     )
 

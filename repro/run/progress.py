@@ -24,7 +24,7 @@ class Progress:
         self._budget = max(0.0, budget)
         self._estimate = sum(seconds.values())
         self._total = self._estimate + after
-        self._took = self._reckoned = 0.0  # by those that ran
+        self._took = self._estimated = 0.0  # by those that ran
         self._began = time.monotonic()
         self._closing = threading.Event()
 
@@ -68,16 +68,16 @@ class Progress:
         del self._waiting[name]
         self._began = time.monotonic()
         if took is not None:
-            self._took, self._reckoned = self._took + took, self._reckoned + self._seconds[name]
+            self._took, self._estimated = self._took + took, self._estimated + self._seconds[name]
         self._move()
 
     def _left(self) -> tuple[float, float]:
         """Seconds to go, as estimated, and at the pace so far, to which a tenth of the estimate counts as run; neither
         more than the budget leaves."""
         pace = 1.0
-        if self._took and self._reckoned:
+        if self._took and self._estimated:
             believed = self._estimate / 10
-            pace = (self._took + believed) / (self._reckoned + believed)
+            pace = (self._took + believed) / (self._estimated + believed)
         running = next(iter(self._waiting.values()), self._after)
         left = sum(self._waiting.values()) + self._after
         now = time.monotonic()

@@ -366,7 +366,7 @@ def history(folder: Path) -> list[Record]:
 
 def environment_of(folder: Path, problems: list[Problem]) -> Environment:
     """Return the environment of a folder's trials, empty where it is missing or damaged. Add to `problems`."""
-    used = "nothing is told of machine, stack and options: put back the one that the run wrote"
+    used = "nothing is known of machine, stack and options: put back the one that the run wrote"
     try:
         found = read_environment(folder)
     except NotAsDeclaredError as error:
@@ -418,7 +418,7 @@ def _look_for_planned(
             Problem(
                 results.TRIALS,
                 f"{len(missing)} of the {len(planned)} trials that the last command asked for {have} no valid record, "
-                f"the first is {missing[0]}: it was stopped, or told to leave them out",
+                f"the first is {missing[0]}: it was stopped, or asked to leave them out",
                 f"{counted(len(records), 'record')} {were(len(records))} used, and the same command again measures the "
                 "rest",
             )

@@ -77,8 +77,8 @@ class _WithLoss(nn.Module):
         with _named(self._name, "loss"):
             loss = self._method.loss(self.module, batch)
         if not isinstance(loss, torch.Tensor) or loss.dim():
-            told = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-            raise MethodError(f"{self._name}: its loss returned {told}, not a scalar tensor")
+            found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise MethodError(f"{self._name}: its loss returned {found}, not a scalar tensor")
         return loss
 
 
