@@ -93,8 +93,8 @@ class Described:
             return f"{self.id!r} is no id of an own model"
         if (self.text is None) == (self.images is None):
             return f"{self.id} needs one of text and images"
-        if any(not 0 < number < 10**30 for number in counts):
-            return f"a number of {self.id} is not positive"
+        if any(not 0 < number < 10**30 for number in counts) or self.batch_size > 10**9:
+            return f"a number of {self.id} is not positive, or too large"
         return ""
 
 
@@ -174,7 +174,7 @@ def read(file: Path) -> list[str]:
     return list(dict.fromkeys(each.id for each in found))
 
 
-def exported(id: str) -> dict[str, bytes]:
+def exported(id: str) -> dict[str, str]:
     """Return the files from which `read_exported` registers a recipe elsewhere: its specification, and its Python file
     where that imports nothing of its folder. Empty for another recipe. Raise UserError for one that was read from a
     results folder."""
@@ -188,8 +188,12 @@ def exported(id: str) -> dict[str, bytes]:
     if found.source == "python":
         contents = contents_of(Path(found.place), found.text)
         if hashlib.sha256(contents).hexdigest() == found.digest:
-            copied, found = {EXPORTED_CODE: contents}, replace(found, place=EXPORTED_CODE)
-    return {EXPORTED: json.dumps(asdict(replace(known, specification=found)), indent=1).encode(), **copied}
+            try:
+                copied = {EXPORTED_CODE: contents.decode()}
+            except UnicodeDecodeError:
+                raise UserError(f"{found.place} is not UTF-8: save it so") from None
+            found = replace(found, place=EXPORTED_CODE)
+    return {EXPORTED: json.dumps(asdict(replace(known, specification=found)), indent=1), **copied}
 
 
 def read_exported(file: Path) -> None:

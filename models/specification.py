@@ -7,15 +7,14 @@ import hashlib
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from repro import files
+from repro import files, formats
 from repro.console import UserError, suggest_names
-from repro.datafile import NotAsDeclaredError, value
+from repro.datafile import NotAsDeclaredError, parse, value
 
 from .recipe import Images, Precision, Text
 
@@ -140,8 +139,8 @@ def _arguments(text: str, arguments: str) -> dict[str, Any]:
         if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key):
             raise UserError(f"{text}: expected timm:NAME:key=value,..., found {pair!r}")
         try:
-            found[key] = ast.literal_eval(plain)
-        except (ValueError, SyntaxError):
+            found[key] = json.loads(json.dumps(ast.literal_eval(plain)))  # as other processes get it
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             found[key] = plain
     return found
 
@@ -149,9 +148,9 @@ def _arguments(text: str, arguments: str) -> dict[str, Any]:
 def _of_transformers(text: str, path: Path, given: Fields) -> Specification:
     file = path / "config.json" if path.is_dir() else path
     try:
-        config = json.loads(contents_of(file, text))
-    except ValueError as error:
-        raise UserError(f"{text}: {file} is not JSON ({error}); name a transformers configuration") from None
+        config = parse(contents_of(file, text))
+    except NotAsDeclaredError as error:
+        raise UserError(f"{text}: {file} is {error}; name a transformers configuration") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise UserError(f"{text}: {file} has no model_type, as every transformers configuration has")
     return _configured(text, file, config, given)
@@ -165,10 +164,9 @@ def _configured(text: str, file: Path, config: dict[str, Any], given: Fields) ->
 def _of_toml(text: str, given: Fields) -> Specification:
     """Return the specification of a TOML file: the fields, and `model` as on the command line, or a table `config`."""
     path = Path(text)
-    try:
-        found = tomllib.loads(contents_of(path, text).decode())
-    except ValueError as error:
-        raise UserError(f"{path}: not TOML ({error})") from None
+    from repro import tomlfile
+
+    found = tomlfile.read(path, "model", "a model's fields")
     known = [each.name for each in fields(Fields)]
     for key in found:
         if key not in (*known, "model", "config"):
@@ -178,7 +176,7 @@ def _of_toml(text: str, given: Fields) -> Specification:
     plain = {name: found[name] for name in known if name in found}
     for name in ("tokens", "images", "dataset_size"):
         if isinstance(plain.get(name), str):
-            plain[name] = quantity(plain[name], f"{path}: {name}")
+            plain[name] = formats.amount(plain[name], f"{path}: {name}")
     own = checked(plain, str(path))
     wanted, config = found.get("model"), found.get("config")
     if (wanted is None) == (config is None):
@@ -188,6 +186,10 @@ def _of_toml(text: str, given: Fields) -> Specification:
     if config is not None:
         if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
             raise UserError(f"{path}: [config] has no model_type, as every transformers configuration has")
+        try:
+            json.dumps(config)
+        except TypeError:
+            raise UserError(f"{path}: [config] has a day or a time, which no configuration has") from None
         return _configured(text, path, config, given.over(own))
     if not isinstance(wanted, str) or not is_specification(wanted) or wanted.endswith(".toml"):
         raise UserError(f"{path}: model is {str(wanted)[:60]!r}, expected FILE.py[:NAME], hf:CONFIG.json or timm:NAME")
@@ -213,8 +215,9 @@ def checked(plain: Mapping[str, Any], place: str) -> Fields:
             expected = _expected(kinds[name])
             raise UserError(f"{place}: {name} is {found!r}, expected {expected}") from None
         number = getattr(converted, name)
-        if isinstance(number, int | float) and not isinstance(number, bool) and not 0 < number < 1e18:
-            raise UserError(f"{place}: {name} is {found!r}, expected a number above 0")
+        least = -1 if name == "warmup_steps" else 0
+        if isinstance(number, int | float) and not isinstance(number, bool) and not least < number < 1e18:
+            raise UserError(f"{place}: {name} is {found!r}, expected a number above {least}")
     return value(Fields, dict(plain))
 
 
@@ -224,17 +227,6 @@ def _expected(kind: Any) -> str:
     if words:
         return f"one of {', '.join(words)}"
     return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "some text")
-
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-
-
-def quantity(text: str, place: str) -> float:
-    """Parse a number of tokens or images: 300000, 1.28M, 20B, 1.5T. Raise UserError for other text."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmbt]?)", text.strip().lower())
-    if not found or len(found[1]) > 18 or not float(found[1]):
-        raise UserError(f"{place} {text}: expected a number such as 300000, 1.28M or 20B")
-    return float(found[1]) * _UNITS[found[2]]
 
 
 def missing(text: str, given: Fields, is_text: bool | None = None) -> None:

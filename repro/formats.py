@@ -284,6 +284,7 @@ _DIGITS = 20  # on either side of the point
 SMALLEST, LARGEST = 10.0**-_DIGITS, 10.0**_DIGITS
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": SECONDS_A_DAY}
 _LONGEST = 36_500 * SECONDS_A_DAY  # a century
+_AMOUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _BYTES = {
     "b": 1,
     "kb": 10**3,
@@ -362,6 +363,11 @@ def budget(text: str, option: str) -> float:
     expected = "a sum above 0 such as 40000, 40,000 or 40k, without a currency"
     grouped = re.fullmatch(r"\s*[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?\s*", text)
     return _parse(text.replace(",", "") if grouped else text, option, {"": 1, "k": 1000}, expected)
+
+
+def amount(text: str, option: str) -> float:
+    """Parse a number of tokens or images: 300000, 1.28M, 20B, 1.5T."""
+    return _parse(text, option, _AMOUNTS, "a number such as 300000, 1.28M or 20B")
 
 
 def quantity(text: str, units: Mapping[str, float]) -> float:

@@ -72,7 +72,7 @@ def _value(value: Any, kind: Any, place: str) -> Any:
     read_, expected = reader(kind)
     try:
         # Text is in quotes, and nothing else is.
-        if isinstance(value, (dict, list)) or isinstance(value, str) == (kind in (int, Positive, date)):
+        if isinstance(value, (dict, list)) or isinstance(value, str) == (kind in (int, float, Positive, date)):
             raise ValueError
         found = read_(str(value))
     except (KeyError, ValueError):

@@ -180,7 +180,7 @@ def test_a_model_of_ones_own_goes_with_the_script(run: Run, tmp_path: Path, monk
     folder = tmp_path / "out"
     folder.mkdir()
     for name, contents in own.exported(found.paper.id).items():
-        (folder / name).write_bytes(contents)
+        (folder / name).write_text(contents)
     written = exported(training(found.paper.id, "naive"), folder)
     file.unlink()
     ends, kept = run(written, folder, "--max-steps", "2")

@@ -158,6 +158,13 @@ def test_the_largest_micro_batch_fits_and_its_double_does_not(
     assert peak_memory(recipe, trace, settings, 2, 2 * size or 1, fitted.allowance).peak > room
 
 
+def test_a_micro_batch_divides_a_batch_that_is_no_power_of_two(fitted: calibration.Calibration) -> None:
+    recipe = replace(models.find("pythia-160m"), batch_size=2 * 12)
+    trace = traces.find(recipe.id, "custom")
+    size = largest_micro_batch(recipe, trace, FREE_LUNCH, paper_gpu("A100"), 2, fitted.allowance)
+    assert size == 4, "8 would fit, and leave 4 of 12 examples out"
+
+
 def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted: calibration.Calibration) -> None:
     for gpu in catalogue():
         for gpus in (1, 8):

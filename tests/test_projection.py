@@ -189,6 +189,9 @@ def test_without_sharding_one_device_stands_for_each_of_several() -> None:
     assert Projection(H100).of_one(trial, too_large) is None, "a share of the batch has no room for it"
     sharded = replace(trial, settings=ZERO_1)
     assert Projection(H100).of_one(sharded, replace(one, settings=ZERO_1)) is None
+    assert Projection(H100).of_one(replace(trial, count=3), one) is None, "the batch does not divide by 3"
+    on_cpu = replace(trial, device="cpu"), replace(one, device="cpu")
+    assert Projection(H100).of_one(*on_cpu) is None, "one process had all cores"
 
 
 # --- Ranks that run ---

@@ -719,6 +719,7 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
         "--processes 2 --tolerance 0.00005 --budget 12d --trial-timeout 123456.7s",
         "--gpus 1 --attention flash",
+        "--processes 1,2 --project 2 --check-projection",
     ],
 )
 def test_a_runs_options_can_be_typed_again(words: str, monkeypatch: pytest.MonkeyPatch) -> None:

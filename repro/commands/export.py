@@ -41,8 +41,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     training = _training(given)
-    own_files = {name: contents.decode() for name, contents in own.exported(training.recipe.id).items()}
-    written = {**own_files, **configurations(training), SCRIPT: script(training)}
+    written = {**own.exported(training.recipe.id), **configurations(training), SCRIPT: script(training)}
     _check_folder(given.out, list(written))
     for name, text in written.items():
         files.replace(given.out / name, text)

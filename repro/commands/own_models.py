@@ -105,7 +105,9 @@ def _fields(given: argparse.Namespace) -> Fields:
         found[name] = formats.count_if_given(found[name], _option(name))
     for name in _QUANTITIES:
         if found[name] is not None:
-            found[name] = specifications.quantity(found[name], _option(name))
+            found[name] = formats.amount(found[name], _option(name))
+    if hasattr(given, "checkpoint_every") and any(found[name] for name in ("training_steps", "tokens", "images")):
+        found["epochs"] = None  # rent has a use of its own for it, with --checkpoint-every
     if found["epochs"] is not None:
         found["epochs"] = formats.positive(found["epochs"], _option("epochs"), "90")
     return Fields(**found)

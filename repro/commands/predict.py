@@ -174,7 +174,7 @@ def _beside(
         if there:
             sources.setdefault(report.traced(stack, why), []).append(str(run.folder))
     if not found and machine.nodes == 1:
-        projected = projections(runs.records, device, machine.gpus, known)
+        projected = projections((each for each in runs.records if each.recipe in ids), device, machine.gpus, known)
         if groups := [
             group for recipe in wanted if (group := [each for each in projected if each.recipe == recipe.id])
         ]:
@@ -214,6 +214,7 @@ def _projected(
         recipe, by_settings = group[0].recipe_and_settings[0], {record.settings: record for record in group}
         traced = own.stack() if models.is_own(recipe.id) else stack
         settings = settings_for(recipe, "all", machine.gpu, machine.world)
+        settings += [ran for record in group if (ran := record.recipe_and_settings[1]) not in settings]
         predicted = ranked(forecast(recipe, machine, each, fitted, traced) for each in settings)
         tables.append(report.projected_rows(predicted, by_settings))
     if format in FOR_MACHINES:

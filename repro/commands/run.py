@@ -279,7 +279,7 @@ def _check_micro_batches(options: Options) -> None:
     shares = {
         (id, count * options.nodes): models.find(id, options.scale).batch_size // (count * options.nodes)
         for id in options.models
-        for count in options.counts
+        for count in (*options.counts, *options.projected)
         if models.find(id, options.scale).batch_size % (count * options.nodes) == 0
     }
     size = options.micro_batch
@@ -287,7 +287,7 @@ def _check_micro_batches(options: Options) -> None:
         if size is not None and share % size:
             raise UserError(
                 f"--micro-batches {size}: it does not divide the {share} examples of {id}'s batch on each of {devices} "
-                f"devices; take one that does, such as {1 << max(0, min(size, share).bit_length() - 1)}"
+                f"devices; take one that does, such as {min(share & -share, 1 << (size.bit_length() - 1))}"
             )
     if options.other_micro_batches and not any(other_sizes(share, 1) for share in shares.values()):
         raise UserError(

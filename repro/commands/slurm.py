@@ -55,8 +55,8 @@ MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 
 # One task a GPU.
-srun --nodes={nodes} --ntasks={ranks} --ntasks-per-node={gpus} --kill-on-bad-exit=0 bash -c \
-    'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE={ranks} LOCAL_WORLD_SIZE={gpus} exec "$@"' train \
+srun --nodes={nodes} --ntasks={ranks} --ntasks-per-node={gpus} --kill-on-bad-exit=0 bash -c \\
+    'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE={ranks} LOCAL_WORLD_SIZE={gpus} exec "$@"' train \\
     {python} {words}
 code=$?
 if ((code == {stopped})); then

@@ -51,7 +51,9 @@ class Training(OnMachine):
 def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None) -> Training:
     """Return the fastest settings that were measured: of this model, on this GPU and number of them, None for any.
     Raise UserError where there are none, or of several models."""
-    timed = [each for each in runs.records if Answer.of(each).ran and each.derived.true_step]
+    timed = [
+        each for each in runs.records if Answer.of(each).ran and each.derived.true_step and each.origin == "measured"
+    ]
     ran = [each for each in timed if not Settings.parse(each.settings).methods]
     if len(ran) < len(timed):
         say(

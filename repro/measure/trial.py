@@ -194,7 +194,7 @@ def _measure(
     if not record.ran.compiled:
         weigh = None
     fit = partial(ranks.attempt, "fit", timed=weigh is not None)
-    largest = min(share, trial.micro_batch or share)
+    largest = min(share, trial.micro_batch or share & -share)  # the largest power of two that divides it
     micro_batch = _fit(fit, largest, largest if alone else start, record, alone)
     if micro_batch and weigh is not None and (skipped := weigh(record, micro_batch)) is not None:
         record.status, (record.guidance.bound, record.reason) = "skipped", skipped

@@ -92,10 +92,10 @@ def days_on(
     if isinstance(gpu, OwnGpu):
         if measured is not None:
             raise UserError(f"--measured changes nothing of --gpu {gpu.file}, whose days are predicted: leave it out")
-        own = predicted_days(model, [gpu])
-        if not own:
+        found = [row for row in predicted_days(model, [gpu]) if gpus in (None, row.gpus)]
+        if not found:
             raise UserError(f"{model} is not predicted to train on {listing([str(n) for n in COUNTS])} {gpu.name}")
-        return own
+        return found
 
     def asked(days: list[TrainingDays]) -> list[TrainingDays]:
         return [row for row in days if gpu in (None, row.gpu) and gpus in (None, row.gpus)]

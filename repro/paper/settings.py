@@ -21,7 +21,7 @@ class Settings:
     """One point of the search space. Free lunch is compile + custom kernels + TF32; naive has no method switched on.
 
     `attention` is the custom kernel of the attention layers; it has no effect without free lunch. `methods` are a
-    user's own, by name, which are added to free lunch and stand for no cell of the paper (repro/method.py).
+    user's own, by name, which are added to free lunch and stand for no cell of the paper (repro/measure/method.py).
     """
 
     free_lunch: bool

@@ -87,7 +87,7 @@ def audit_measured(records: Iterable[Record]) -> list[Audited]:
     found = []
     for record in records:
         gpu = find(record.device)
-        if record.scale != "paper" or gpu is None:
+        if record.scale != "paper" or record.origin != "measured" or gpu is None:
             continue
         recipe = models.find(record.recipe)
         peak = peak_flops(gpu, recipe.precision, record.ran.in_tf32)

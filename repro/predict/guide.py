@@ -49,6 +49,7 @@ class Guide:
         self.clock = clock
         self._recipe, self._machine, self._calibration, self._stack = recipe, machine, calibration, stack
         self._share = recipe.batch_size // machine.world
+        self._largest = self._share & -self._share  # power of two that divides it
         self._measured: list[_Measured] = []
         self._peaks: dict[str, dict[float, float]] = {}  # by library: predicted to measured bytes
         self._gains: list[float] = []  # seconds of compiled steps over uncompiled ones
@@ -77,7 +78,7 @@ class Guide:
         fixed, slope = _line(known)
         room = usable(gpu, allowance) - workspace(allowance, world)
         size = 0
-        while 2 * size <= self._share and fixed + slope * self._tensors(settings, 2 * size or 1) <= room:
+        while 2 * size <= self._largest and fixed + slope * self._tensors(settings, 2 * size or 1) <= room:
             size = 2 * size or 1
         return size
 
@@ -122,7 +123,7 @@ class Guide:
         Checkpointing and offloading only add to a step: it is no faster than the same without, at no smaller a batch.
         """
         size = max(1, self.size(settings))
-        sizes = {size} if settings.library in self._peaks else {size, min(2 * size, self._share)}
+        sizes = {size} if settings.library in self._peaks else {size, min(2 * size, self._largest)}
         seconds = min(self.seconds(settings, size) for size in sizes)
         low = self._calibration.interval(self._machine)[0]
         like = [one for one in self._measured if one.compiled == compiles(self._recipe, settings)]

@@ -116,9 +116,10 @@ def most_examples(recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gp
 def largest_micro_batch(
     recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance
 ) -> int:
-    """Return the largest power of two that fits, at most a GPU's share of the batch: the authors search by doubling.
+    """Return the largest power of two that fits and divides a GPU's share of the batch: the authors search by doubling.
     Return 0 if not even one example fits."""
-    most = min(most_examples(recipe, trace, settings, gpu, gpus, allowance), recipe.batch_size // gpus)
+    share = recipe.batch_size // gpus
+    most = min(most_examples(recipe, trace, settings, gpu, gpus, allowance), share & -share)
     return 0 if most < 1 else 1 << (int(most).bit_length() - 1)
 
 

@@ -33,7 +33,7 @@ _PACKAGES = ("torch", "transformers", "timm")
 
 
 @dataclass(frozen=True)
-class Kept:
+class Cached:
     """A description in the cache: valid while the files that it came from, by path, have these hashes."""
 
     own: Own
@@ -45,10 +45,18 @@ def describe(specification: Specification) -> Own:
     here = json.dumps([__version__, *map(installed, _PACKAGES)])
     file = _cache() / f"{hashlib.sha256(f'{specification.key} {here}'.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(NotAsDeclaredError):
-        kept = datafile.read(file, Kept)
-        if kept.own.specification is not None and all(map(_unchanged, kept.imports.items())):
-            return kept.own
-    found = datafile.value(Kept, _asked({"describe": asdict(specification)}, specification.text))
+        cached = datafile.read(file, Cached)
+        made = cached.own.specification
+        of_here = made is not None and (made.source, made.place) == (specification.source, specification.place)
+        if of_here and all(map(_unchanged, cached.imports.items())):
+            return cached.own
+    answer = _asked({"describe": asdict(specification)}, specification.text)
+    try:
+        found = datafile.value(Cached, answer)
+    except NotAsDeclaredError as error:
+        raise UserError(f"{specification.text}: its recipe is not as declared ({error})") from None
+    if problem := next(filter(None, (each.problem for each in (found.own.paper, found.own.tiny) if each)), ""):
+        raise UserError(f"{specification.text}: {problem}")
     with contextlib.suppress(UserError):  # a cache that cannot be written saves no time
         datafile.write(file, asdict(found))
     return found.own

@@ -547,6 +547,7 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
     words = ["--gpus", str(max(options.counts))] if on_gpus else ["--processes", ",".join(map(str, options.counts))]
     if options.projected:
         words += ["--project", ",".join(map(str, options.projected))]
+        words += ["--check-projection"] if {*options.projected} & {*options.counts} else []
         words += ["--strict-projection"] if options.strict_projection else []
     if options.models != models.IDS:
         words += ["--models", ",".join(options.models)]

@@ -390,8 +390,8 @@ def projection_errors(records: Sequence[Record]) -> list[str]:
     return lines
 
 
-def _without_origin(record: Record) -> tuple[object, ...]:
-    return record.recipe, record.scale, record.settings, record.device, record.count, record.nodes, record.memory_limit
+def _without_origin(record: Record) -> str:
+    return record.id.replace(f"/projected-from-{record.measured_on}", "")
 
 
 def _bullets(lines: Sequence[str]) -> list[str]:

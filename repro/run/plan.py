@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isqrt
 from typing import Literal
 
 from .. import models
@@ -136,7 +137,9 @@ def _variants(trial: Trial, options: Options) -> Iterator[Trial]:
 def other_sizes(batch: int, devices: int) -> list[int]:
     """Return the micro batches that divide the batch on so many devices and are no powers of two, largest first."""
     share, rest = divmod(batch, devices)
-    return [] if rest else [size for size in range(share, 2, -1) if share % size == 0 and size & (size - 1)]
+    small = [size for size in range(1, isqrt(share) + 1) if share % size == 0]
+    divisors = sorted({*small, *(share // size for size in small)}, reverse=True)
+    return [] if rest else [size for size in divisors if size & (size - 1)]
 
 
 def limited(planned: Iterable[Trial], timeout: float | None, estimate: Callable[[Trial], float]) -> list[Trial]:

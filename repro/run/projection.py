@@ -54,7 +54,9 @@ class Projection:
         several devices does the same: it has the same micro batch, if its share of the batch is as large. None where
         that has to be measured."""
         recipe, settings = trial.recipe_and_settings
-        if one is None or settings.library != "torch" or trial.check_extrapolation:
+        if one is None or settings.library != "torch" or trial.check_extrapolation or recipe.batch_size % trial.world:
+            return None
+        if one.device == "cpu":  # each of several has a share of the cores
             return None
         answer, share = Answer.of(one), recipe.batch_size // trial.world
         found = replace(
@@ -70,6 +72,8 @@ class Projection:
         micro_batch = one.batch.micro_batch
         if answer is not Answer.RAN or micro_batch is None or (one.batch.compared_micro_batch or 0) > share:
             return None
+        if share % micro_batch:
+            return None
         if not self._leaves_room(one, trial.count):
             return None
         return replace(found, batch=replace(one.batch, accumulation=share // micro_batch))
@@ -77,7 +81,7 @@ class Projection:
     def _leaves_room(self, one: Record, count: int) -> bool:
         """Return whether connecting to others would still fit beside what one device took."""
         limits = [state["memory_bytes"] or 0.0 for state in one.batch.full if "memory_bytes" in state]
-        if one.device == "cpu" or not limits or not one.batch.peaks:
+        if not limits or not one.batch.peaks:
             return True  # nothing ran out
         _, calibration = here(self._known, count, None)
         room = min(limits) - calibration.allowance.context - calibration.allowance.group
@@ -93,7 +97,9 @@ def projections(records: Iterable[Record], device: str, count: int, known: Gpu |
         if record.scale != "paper":
             continue
         if record.id == trial.id:
-            found[trial.id] = record
+            answer = Answer.of(record)
+            if answer.ran or answer is Answer.DOES_NOT_FIT:
+                found[trial.id] = record
         elif record.id == replace(trial, count=1, measured_on=None).id and trial.id not in found:
             one = projection.of_one(trial, record)
             if one is not None:

@@ -261,7 +261,7 @@ class Run:
         if usual is not None:
             record.batch.peaks, record.batch.full = usual.batch.peaks, usual.batch.full
         for size in sizes:
-            if fits is None or size < 2 * fits:
+            if fits is None or usual is None or not usual.batch.full or size < 2 * fits:
                 record = run_trial(replace(trial, micro_batch=size), bench, alone=True)
                 if record.status != "out_of_memory" or record.host_ran_out:
                     break
@@ -283,7 +283,7 @@ class Run:
 
     def _keep(self, record: Record) -> Record:
         """Writes a record, and returns it as it counts."""
-        record.commit = self.environment.commit
+        record.commit = record.commit or self.environment.commit  # a copied record keeps its own
         self.results.append(record)
         self._records.pop(record.id, None)  # of trials with other rounds the last that ran stands
         return self._records.setdefault(record.id, believed(record, self.environment))

@@ -243,7 +243,8 @@ def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
         optimizer = Optimizer("AdamW", rate, betas)
     if given.optimizer is not None:
         optimizer = replace(optimizer, name=given.optimizer)
-    schedule = replace(recipe.schedule, warmup_steps=min(recipe.schedule.warmup_steps, steps))
+    warmup = recipe.schedule.warmup_steps if given.warmup_steps is None else given.warmup_steps
+    kind = given.schedule or recipe.schedule.kind
     return replace(
         recipe,
         id=asked.id,
@@ -254,8 +255,11 @@ def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
         training_steps=steps,
         precision=given.precision or recipe.precision or ("bf16" if isinstance(inputs, Text) else "fp32"),
         optimizer=replace(optimizer, rate=given.learning_rate or optimizer.rate),
-        schedule=schedule,
+        schedule=replace(recipe.schedule, kind=kind, warmup_steps=min(warmup, steps)),
+        clip=given.clip or recipe.clip,
         layer=given.layer or recipe.layer,
+        flops_per_example=(given.flops_per_example if scale == "paper" else None) or recipe.flops_per_example,
+        compiles=recipe.compiles if given.compiles is None else given.compiles,
         flash_attention=False,
         kernels=None,
     )
