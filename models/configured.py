@@ -256,7 +256,8 @@ def _blocks(model: nn.Module) -> Iterator[tuple[str, tuple[int, int]]]:
         if not isinstance(container, nn.ModuleList | nn.Sequential):
             continue
         for child in container:
-            if type(child).__module__.startswith("torch.nn."):
+            module = type(child).__module__
+            if module.startswith("torch.nn.") and not module.endswith(".transformer"):  # it has whole layers
                 continue
             count, weights = counts.get(type(child).__name__, (0, 0))
             mine = sum(weight.numel() for weight in child.parameters())

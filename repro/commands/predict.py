@@ -25,7 +25,7 @@ from ..predict.report import Comparison, accuracy_text, compared_trials
 from ..record import Record
 from ..run.plan import Methods, settings_for
 from ..run.projection import projections
-from ..run.reading import Reading, add_measured
+from ..run.reading import Joined, Reading, add_measured
 from ..run.reading import measured as read_measured
 from ..validity import Answer, disturbance
 from .own_models import add_models
@@ -73,6 +73,9 @@ def main(given: argparse.Namespace) -> int:
         if getattr(given, work):
             _refuse_others(given, work, taken)
             return do(given)
+    if given.measured is not None and given.methods is not None:
+        raise UserError(f"--methods {given.methods} changes nothing beside --measured, whose trials say their settings")
+    runs = read_measured(given.measured) if given.measured is not None else None  # it may describe models
     wanted = [models.find(id) for id in models.listed(given.models, models.find_traced)]
     gpus, nodes = (count_if_given(getattr(given, name), f"--{name}") or 1 for name in ("gpus", "nodes"))
     methods = cast(Methods, given.methods or "all")
@@ -97,12 +100,10 @@ def main(given: argparse.Namespace) -> int:
         raise UserError(f"--methods {methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
     else:
         models.listed(given.models, models.find_of_paper)
-        return _tables(given, {recipe.name for recipe in wanted})
-    if given.measured is not None:
-        if given.methods is not None:
-            raise UserError(f"--methods {methods} changes nothing beside --measured, whose trials say their settings")
+        return _tables(given.format, {recipe.name for recipe in wanted}, runs)
+    if runs is not None:
         known = machine.gpu if given.probes is None else probes
-        return _beside(given, machine, fitted, wanted, device, known)
+        return _beside(given.format, runs, machine, fitted, wanted, device, known)
     return _machine(given.format, machine, fitted, wanted, methods)
 
 
@@ -148,7 +149,8 @@ def _machine(
 
 
 def _beside(
-    given: argparse.Namespace,
+    format: Format,
+    runs: Joined,
     machine: Machine,
     fitted: calibration.Calibration,
     wanted: Sequence[Recipe],
@@ -157,7 +159,7 @@ def _beside(
 ) -> int:
     """Print the trials measured on this machine, each with its prediction by the traces of its run's stack; where one
     device of it was measured alone, what that projects."""
-    runs, ids = read_measured(given.measured), {recipe.id for recipe in wanted}
+    ids = {recipe.id for recipe in wanted}
     found, rows = list[Comparison](), list[dict[str, Any]]()
     sources: dict[str, list[str]] = {}
     for run in runs.runs:
@@ -178,12 +180,12 @@ def _beside(
         if groups := [
             group for recipe in wanted if (group := [each for each in projected if each.recipe == recipe.id])
         ]:
-            return _projected(given.format, machine, fitted, groups, _traced_for(None)[0])
+            return _projected(format, machine, fitted, groups, _traced_for(None)[0])
     if not found:
         where = f"{f'{machine.nodes} nodes of ' if machine.nodes > 1 else ''}{machine.gpus} x {device}"
         raise UserError(f"{runs.name} has no trial of these models that ran on {where}: {_had(runs.records)}")
-    if given.format in FOR_MACHINES:
-        print(render(rows, given.format))
+    if format in FOR_MACHINES:
+        print(render(rows, format))
         return 0
     predicted_from = [
         f"{f'Trials of {listing(folders)} are predicted' if len(sources) > 1 else 'Predicted'} {source}"
@@ -195,8 +197,8 @@ def _beside(
             *(f"No fair sample: {one}." for one in _disturbed(each.record for each in found)),
         )
     )
-    table = render([report.beside_line(row) for row in rows], given.format)
-    print(answered(accuracy_text(found), [table, prose(about, given.format)], given.format))
+    table = render([report.beside_line(row) for row in rows], format)
+    print(answered(accuracy_text(found), [table, prose(about, format)], format))
     return 0
 
 
@@ -251,9 +253,8 @@ def _had(records: Sequence[Record]) -> str:
     return f"it has {'; '.join(there) or 'none'}"
 
 
-def _tables(given: argparse.Namespace, names: set[str]) -> int:
+def _tables(format: Format, names: set[str], runs: Joined | None) -> int:
     fitted = calibration.calibrations()[calibration.EVERYTHING]
-    runs = read_measured(given.measured) if given.measured else None
     measured: dict[tuple[str, Place], float | None] = {
         (verdict.table, verdict.place): verdict.authors.days  # predictions are for the authors' clock
         for verdict in (runs.verdicts if runs else ())
@@ -265,12 +266,12 @@ def _tables(given: argparse.Namespace, names: set[str]) -> int:
         )
     listed = [cell for cell in all_cells() if cell.model in names]
     rows = [report.cell_row(cell, predicted(cell, fitted), measured.get((cell.table, cell.place))) for cell in listed]
-    if given.format in FOR_MACHINES:
-        print(render(rows, given.format))
+    if format in FOR_MACHINES:
+        print(render(rows, format))
         return 0
     for table in TABLES:
         what = "the best of the search" if table == "1" else "naive settings"
-        grid = render(report.grid(row for row in rows if row["table"] == table), given.format)
+        grid = render(report.grid(row for row in rows if row["table"] == table), format)
         print(f"Table {table}, days with {what}: printed (predicted true days; by the authors' clock)\n\n{grid}\n")
     hbm, gddr = (f"{low:.2f} and {high:.2f}" for low, high in (fitted.hbm, fitted.gddr))
     print(

@@ -7,7 +7,7 @@ import hashlib
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,8 +97,9 @@ def methods_of(given: Sequence[str]) -> tuple[tuple[Added, ...], tuple[MethodFil
     return tuple(added.values()), tuple(files.values())
 
 
-def _read(path: Path, option: str) -> tuple[str, set[str]]:
-    """Return the hash of a Python file and the names that it defines at its top level, without running it."""
+def _read(path: Path, option: str) -> tuple[str, dict[str, bool]]:
+    """Return the hash of a Python file and the names that it defines at its top level, without running it, with whether
+    they are imported."""
     try:
         source = path.read_bytes()
         tree = ast.parse(source)
@@ -107,31 +108,35 @@ def _read(path: Path, option: str) -> tuple[str, set[str]]:
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise UserError(f"{option}: {path}{line} is no Python: {getattr(error, 'msg', error)}") from None
-    return hashlib.sha256(source).hexdigest(), set(_defined(tree.body))
+    return hashlib.sha256(source).hexdigest(), dict(_defined(tree.body))
 
 
-def _defined(body: Iterable[ast.stmt]) -> Iterable[str]:
-    """Yield the names that these statements define, also under `if` and `try`."""
+def _defined(body: Iterable[ast.stmt]) -> Iterator[tuple[str, bool]]:
+    """Yield the names that these statements define, also under `if` and `try`, with whether they import them."""
     for statement in body:
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            yield from (each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
+            yield from (
+                (each.id, False) for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)
+            )
         elif isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            yield statement.name
+            yield statement.name, False
         elif isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in statement.names)
+            yield from ((alias.asname or alias.name, True) for alias in statement.names)
         elif isinstance(statement, ast.If | ast.Try):
             yield from _defined([*statement.body, *statement.orelse])
 
 
-def _check_name(name: str, path: str, defined: set[str], option: str) -> None:
+def _check_name(name: str, path: str, defined: dict[str, bool], option: str) -> None:
     if not _NAME.fullmatch(name) or name in WORDS:
         raise UserError(
             f"{option}: {name!r} is no name for a method: expected up to 40 letters, digits and _, and no word of the "
             "paper's settings, such as zero_3"
         )
     if name not in defined:
-        public = sorted(each for each in defined if not each.startswith("_"))
+        public = [
+            each for each, imported in defined.items() if not (imported or each.startswith("_") or each.isupper())
+        ]
         suggested = suggest_names(name, public) or public
         there = f"; it defines {listing(suggested[:5])}" if suggested else ""
         raise UserError(f"{option}: {Path(path).name} defines no {name}{there}")
