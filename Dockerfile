@@ -4,18 +4,19 @@
 #   docker build --tag repro .                           the last stage: every GPU from Turing on
 #   docker build --tag repro:TARGET --target TARGET .    volta turing ampere ada hopper blackwell, cpu, paper, latest
 #
+# What is compiled in, and for which compute capabilities: --build-arg KERNELS="deepspeed mamba-ssm" and ARCHITECTURES="80
+# 86"; each image has defaults of its own.
+#
 # Where packages come from, if it is not where everybody's do: --secret id=pip.conf,src=... and --secret id=ca.crt,src=...
 ARG BASE_IMAGE=debian:bookworm-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
-# bookworm-slim of 2026-10-05. Below, CUDA 12.8, of which torch in requirements.lock is; only files are taken from it.
+# bookworm-slim of 2026-10-05. Below, CUDA 12.8: volta and paper alone take its compiler, which no package index has.
 ARG CUDA_IMAGE=nvidia/cuda:12.8.1-devel-ubuntu22.04@sha256:a99a1860ba8e2916e5c3e73b72ec4c4301653a84586e05bfc9a2aa2d58027e97
-# Of the images for several generations, every and latest: for which compute capabilities what is compiled in.
-ARG ARCHITECTURES="75 80 86 89 90 100 120"
-ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
 ARG VERSION=0.4.0
 ARG SOURCE=unknown
 ARG REVISION=unknown
 # Kept in step by locks/make.sh, and checked when the locks are installed.
-ARG REQUIREMENTS_SHA256=960dd333fc1f3c7d1f023e8c5d0aa96816ced9525a7f1dc495d866c139187d79
+ARG REQUIREMENTS_SHA256=ff9ea29bc2f6195c8d7ffc4e00fe2751ea5f4cdb67d933453a4c29408c920f09
+ARG VOLTA_SHA256=960dd333fc1f3c7d1f023e8c5d0aa96816ced9525a7f1dc495d866c139187d79
 ARG CPU_SHA256=8d2652b8ad9848739601ea34a2f6a19925878d570d076e6e3e0289909002095c
 ARG PAPER_SHA256=25dd6a135e3b6c952985a1ab6ab3f8f7c8096e35a07a6e7e0843029cfe3e6cb2
 ARG LATEST_SHA256=dec58b79f93709c3219d1f3d5d159d9ef795318dceaf76309d7f3c0d6345e356
@@ -48,6 +49,13 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     echo "$REQUIREMENTS_SHA256  requirements.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
     locks/install.sh /opt/venv requirements.lock locks/dev.lock
 
+FROM installer AS stack-volta
+ARG VOLTA_SHA256
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    echo "$VOLTA_SHA256  locks/volta.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
+    locks/install.sh /opt/venv locks/volta.lock locks/dev.lock
+
 FROM installer AS stack-cpu
 ARG CPU_SHA256
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
@@ -69,56 +77,71 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     echo "$LATEST_SHA256  locks/latest.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
     locks/install.sh /opt/venv locks/latest.lock locks/dev.lock
 
-# --- What is compiled in, per generation: packages in /opt/kernels, which Python finds before those of the stack ---
+# --- What is compiled in: packages in /opt/kernels, which Python finds before those of the stack ---
 
+# The compiler of CUDA 13 comes from Python's package index, and lies where torch's headers and libraries do.
 FROM stack-gpu AS compiler
+COPY images images
+ENV CUDA_HOME=/opt/venv/lib/python3.11/site-packages/nvidia/cu13
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    locks/install.sh /opt/venv requirements.lock locks/nvcc.lock
+ARG MAX_JOBS=2
+
+FROM compiler AS kernels-turing
+ARG ARCHITECTURES="75"
+ARG KERNELS="deepspeed mamba-ssm causal-conv1d"
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+
+FROM compiler AS kernels-ampere
+ARG ARCHITECTURES="80 86"
+ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+
+FROM compiler AS kernels-ada
+ARG ARCHITECTURES="89"
+ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+
+FROM compiler AS kernels-hopper
+ARG ARCHITECTURES="90"
+ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+
+FROM compiler AS kernels-blackwell
+ARG ARCHITECTURES="100 120"
+ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+
+FROM compiler AS kernels-every
+ARG ARCHITECTURES="75 80 86 89 90 100 120"
+ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+
+FROM stack-volta AS compiler-volta
 COPY images images
 COPY --from=cuda /usr/local/cuda-12.8 /usr/local/cuda
 ENV CUDA_HOME=/usr/local/cuda
 ARG MAX_JOBS=2
 
-FROM compiler AS kernels-volta
+FROM compiler-volta AS kernels-volta
+ARG ARCHITECTURES="70"
+ARG KERNELS="deepspeed mamba-ssm causal-conv1d"
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    ARCHITECTURES="70" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
-    deepspeed mamba-ssm causal-conv1d
-
-FROM compiler AS kernels-turing
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    ARCHITECTURES="75" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
-    deepspeed mamba-ssm causal-conv1d
-
-FROM compiler AS kernels-ampere
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    ARCHITECTURES="80 86" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
-    deepspeed mamba-ssm causal-conv1d flash-attn
-
-FROM compiler AS kernels-ada
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    ARCHITECTURES="89" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
-    deepspeed mamba-ssm causal-conv1d flash-attn
-
-FROM compiler AS kernels-hopper
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    ARCHITECTURES="90" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
-    deepspeed mamba-ssm causal-conv1d flash-attn
-
-FROM compiler AS kernels-blackwell
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    ARCHITECTURES="100 120" images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" \
-    deepspeed mamba-ssm causal-conv1d flash-attn
-
-FROM compiler AS kernels-every
-ARG ARCHITECTURES
-ARG KERNELS
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+    images/kernels.sh /opt/venv /opt/kernels "locks/volta.lock locks/kernels.lock" ${KERNELS}
 
 FROM stack-paper AS compiler-paper
 COPY images images
@@ -128,25 +151,24 @@ ENV CUDA_HOME=/usr/local/cuda DS_SKIP_CUDA_CHECK=1
 ARG MAX_JOBS=2
 
 FROM compiler-paper AS kernels-paper
+ARG ARCHITECTURES="70 75 80 86 89 90"
+ARG KERNELS="deepspeed mamba-ssm causal-conv1d"
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    ARCHITECTURES="70 75 80 86 89 90" images/kernels.sh /opt/venv /opt/kernels "locks/paper.lock" \
-    deepspeed mamba-ssm causal-conv1d
+    images/kernels.sh /opt/venv /opt/kernels "locks/paper.lock" ${KERNELS}
 
-# torch here is of CUDA 13, whose compiler Python's package index has; its parts lie where its headers and libraries do.
+# The headers of this torch want C++20.
 FROM stack-latest AS compiler-latest
 COPY images images
 ENV CUDA_HOME=/opt/venv/lib/python3.11/site-packages/nvidia/cu13 CXX20=1
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    locks/install.sh /opt/venv locks/latest.lock locks/nvcc.lock && \
-    ln -s lib "$CUDA_HOME/lib64" && \
-    ln -s libcudart.so.13 "$CUDA_HOME/lib/libcudart.so"
+    locks/install.sh /opt/venv locks/latest.lock locks/nvcc-latest.lock
 ARG MAX_JOBS=2
 
 FROM compiler-latest AS kernels-latest
-ARG ARCHITECTURES
-ARG KERNELS
+ARG ARCHITECTURES="75 80 86 89 90 100 120"
+ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
     images/kernels.sh /opt/venv /opt/kernels "locks/latest.lock" ${KERNELS}
@@ -176,17 +198,24 @@ COPY . /opt/repro
 WORKDIR /
 VOLUME /results
 USER 1000:1000
-ENTRYPOINT ["tini", "--", "/opt/repro/images/entrypoint.sh"]
+# -s: also where it is not the first process, as under Apptainer, and would warn.
+ENTRYPOINT ["tini", "-s", "--", "/opt/repro/images/entrypoint.sh"]
 
-FROM program AS gpu
+# NVIDIA's runtime gives a container that sets these the GPUs and the driver, also without Docker's --gpus.
+FROM program AS on-gpu
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    REPRO_COMMAND="docker run --gpus all --volume repro:/results repro"
+
+FROM on-gpu AS gpu
 COPY --from=stack-gpu /opt/venv /opt/venv
 ARG REQUIREMENTS_SHA256
 LABEL repro.lock=requirements.lock repro.lock.sha256=${REQUIREMENTS_SHA256}
-ENV REPRO_COMMAND="docker run --gpus all --volume repro:/results repro"
 
-FROM gpu AS volta
+FROM on-gpu AS volta
+COPY --from=stack-volta /opt/venv /opt/venv
 COPY --from=kernels-volta /opt/kernels /opt/kernels
-LABEL repro.generation=volta
+ARG VOLTA_SHA256
+LABEL repro.lock=locks/volta.lock repro.lock.sha256=${VOLTA_SHA256} repro.generation=volta
 ENV REPRO_IMAGE=volta REPRO_TF32=off
 
 FROM gpu AS turing
@@ -221,25 +250,22 @@ LABEL repro.lock=locks/cpu.lock repro.lock.sha256=${CPU_SHA256} repro.generation
 ENV REPRO_IMAGE=cpu REPRO_TF32=off
 
 # Where there is a GPU this DeepSpeed asks nvcc its version when it is imported, and fails without one.
-FROM program AS paper
+FROM on-gpu AS paper
 COPY --from=cuda /usr/local/cuda-12.8/bin/nvcc /usr/local/cuda/bin/nvcc
 COPY --from=stack-paper /opt/venv /opt/venv
 COPY --from=kernels-paper /opt/kernels /opt/kernels
 ARG PAPER_SHA256
 LABEL repro.lock=locks/paper.lock repro.lock.sha256=${PAPER_SHA256} repro.generation=paper
-ENV REPRO_IMAGE=paper REPRO_TF32=auto REPRO_COMMAND="docker run --gpus all --volume repro:/results repro"
+ENV REPRO_IMAGE=paper REPRO_TF32=auto
 
-FROM program AS latest
+FROM on-gpu AS latest
 COPY --from=stack-latest /opt/venv /opt/venv
 COPY --from=kernels-latest /opt/kernels /opt/kernels
 ARG LATEST_SHA256
 LABEL repro.lock=locks/latest.lock repro.lock.sha256=${LATEST_SHA256} repro.generation=latest
-ARG ARCHITECTURES
-ENV REPRO_IMAGE=latest REPRO_TF32=auto REPRO_ARCHITECTURES="${ARCHITECTURES}" \
-    REPRO_COMMAND="docker run --gpus all --volume repro:/results repro"
+ENV REPRO_IMAGE=latest REPRO_TF32=auto
 
 FROM gpu AS every
 COPY --from=kernels-every /opt/kernels /opt/kernels
 LABEL repro.generation=every
-ARG ARCHITECTURES
-ENV REPRO_IMAGE=every REPRO_TF32=auto REPRO_ARCHITECTURES="${ARCHITECTURES}"
+ENV REPRO_IMAGE=every REPRO_TF32=auto

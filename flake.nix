@@ -1,8 +1,9 @@
 # The toolchain, pinned by Nix; the stack itself is the lock's, installed by run_all.sh with every hash checked.
 #
 #   nix develop              Python 3.11, uv, a compiler, and the environment of locks/cpu.lock
-#   nix develop .#hopper     the same with CUDA 12.8 and requirements.lock; one shell per GPU generation, TF32 as in the
-#                            images: volta turing ampere ada hopper blackwell, and every, which decides by the GPU
+#   nix develop .#hopper     the same with CUDA 13.0 and requirements.lock; one shell per GPU generation, TF32 as in the
+#                            images: volta (CUDA 12.8 and locks/volta.lock) turing ampere ada hopper blackwell, and
+#                            every, which decides by the GPU
 #   nix run . -- WORDS       run_all.sh WORDS
 #   nix run .#test -- WORDS  run_all.sh test WORDS
 #   nix flake check          formatting, and the tests that need no stack
@@ -42,7 +43,9 @@
           pkgs.zlib
         ]
         + ":/run/opengl-driver/lib";
-      cuda = pkgs.cudaPackages_12_8.cudatoolkit;
+      # NixOS does not run the compiler of locks/nvcc.lock, which expects its loader where other systems have it.
+      cuda = pkgs.cudaPackages_13_0.cudatoolkit;
+      voltasCuda = pkgs.cudaPackages_12_8.cudatoolkit;
 
       shell =
         {
@@ -72,6 +75,15 @@
           inherit tf32;
           packages = [ cuda ];
           more.CUDA_HOME = cuda;
+        };
+      voltaShell =
+        tf32:
+        shell {
+          lock = "locks/volta.lock";
+          stack = "volta";
+          inherit tf32;
+          packages = [ voltasCuda ];
+          more.CUDA_HOME = voltasCuda;
         };
 
       # A checkout of one's own: the set-up lies in it, and the store is read-only.
@@ -131,7 +143,7 @@
           stack = "cpu";
           tf32 = "off";
         };
-        volta = gpuShell "off";
+        volta = voltaShell "off";
         turing = gpuShell "off";
         ampere = gpuShell "on";
         ada = gpuShell "on";

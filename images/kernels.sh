@@ -3,8 +3,8 @@
 #
 # Builds PACKAGEs of the LOCKs from source, hashes checked, against the torch in VENV, installs them into FOLDER, and
 # imports what was compiled. It is compiled for the compute capabilities in $ARCHITECTURES ("80 86") alone, and for any
-# processor with AVX2. DeepSpeed comes with its Adam for the GPU and for the host built in. CUDA_HOME names CUDA,
-# MAX_JOBS is how many compilers run at a time.
+# processor with AVX2; FOLDER/architectures.txt keeps that list. DeepSpeed comes with its Adam for the GPU and for the
+# host built in. CUDA_HOME names CUDA, MAX_JOBS is how many compilers run at a time.
 set -euo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 venv=$(readlink -f "$1") folder=$2 locks=$3
@@ -28,6 +28,9 @@ for package in "$@"; do
         ;;
     esac
 done
+mkdir -p "$folder"
+printf '%s\n' "$ARCHITECTURES" >"$folder/architectures.txt"
+(($#)) || exit 0
 
 python=$(command -v python3) # one with pip
 export PATH=$venv/bin:$CUDA_HOME/bin:$PATH
@@ -42,8 +45,9 @@ export DS_BUILD_OPS=0 DS_BUILD_FUSED_ADAM=1 DS_BUILD_CPU_ADAM=1
 export DS_ACCELERATOR=cuda
 "$python" -m pip --python "$venv/bin/python" wheel --no-deps --no-build-isolation --no-cache-dir --require-hashes \
     --wheel-dir "$work/wheels" --requirement "$work/wanted"
-"$python" -m pip --python "$venv/bin/python" install --no-deps --no-index --no-compile --target "$folder" \
-    "$work"/wheels/*.whl
+# By name: of a wheel that is named by its path, pip notes down that it is from a folder of somebody's own.
+PIP_CONFIG_FILE=/dev/null "$python" -m pip --isolated --python "$venv/bin/python" install --no-deps --no-index \
+    --no-compile --target "$folder" --find-links "$work/wheels" "$@"
 if [[ " $* " == *" deepspeed "* ]]; then
     if ! grep --quiet "^accelerator_name='cuda'$" "$folder/deepspeed/git_version_info_installed.py" ||
         ! grep --quiet --recursive --fixed-strings --include='fused_adam_op*.so' .nv_fatbin "$folder/deepspeed"; then

@@ -13,9 +13,7 @@ from .recipe import Optimizer, Precision, Recipe, Scale, Schedule, Text
 from .transformer import TextShape, forward_flops, layer_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor, nn
+    from torch import nn
 
 
 _VOCABULARY = 50_304
@@ -65,22 +63,13 @@ def custom_attention(wanted: str) -> str:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
     except ImportError:
         return "flash_attention_2" if wanted == "flash" else "sdpa"
-    name = "causal_dao" if wanted == "flash" else "causal_sdpa"  # transformers would look up a name "flash..." itself
-    AttentionInterface.register(name, _flash_attention() if wanted == "flash" else sdpa_attention_forward)
-    return name
+    if wanted != "flash":
+        AttentionInterface.register("causal_sdpa", sdpa_attention_forward)
+        return "causal_sdpa"
+    from .flash_attention import flash_attention
 
-
-def _flash_attention() -> Callable[..., tuple[Tensor, None]]:
-    from flash_attn import flash_attn_func
-
-    def attention(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **_: object
-    ) -> tuple[Tensor, None]:
-        """Take (batch, heads, sequence, width) and return (batch, sequence, heads, width), in the values' precision."""
-        query, key, value = (each.to(value.dtype).transpose(1, 2) for each in (query, key, value))
-        return flash_attn_func(query, key, value, causal=True), None
-
-    return attention
+    AttentionInterface.register("causal_dao", flash_attention())
+    return "causal_dao"  # transformers would look up a name "flash..." itself
 
 
 def _recipes(id: str, name: str, shape: TextShape, rate: float, precision: Precision) -> tuple[Recipe, Recipe]:
@@ -106,6 +95,7 @@ def _recipes(id: str, name: str, shape: TextShape, rate: float, precision: Preci
             build=lambda kernels, attention: _build(shape, inputs.sequence, kernels, attention),
             module="transformers.models.gpt_neox.modeling_gpt_neox",
             flash_attention=True,
+            head_size=shape.width // shape.heads,
             keeps_cache=True,
         )
 

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,8 +15,20 @@ __version__ = "0.4.0"  # raised where trials measure something else than before
 
 
 def command() -> str:
-    """How people call this program here, as a shell reads it: by its front door, or as a module."""
-    return os.environ.get("REPRO_COMMAND") or "python -m repro"
+    """How people call this program here, as a shell reads it: by its front door, as a script, or as a module."""
+    return os.environ.get("REPRO_COMMAND") or _script() or "python -m repro"
+
+
+def _script() -> str | None:
+    """Return the script `repro` of an installation as a shell reads it, by its name where PATH leads to it; None where
+    this process is not that script."""
+    script = sys.argv[0]
+    if os.path.basename(script) != "repro" or not os.path.isfile(script):
+        return None
+    import shlex
+    import shutil
+
+    return "repro" if shutil.which("repro") == script else shlex.quote(script)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,5 +14,11 @@ if sys.flags.optimize > 1:
 
 from repro.cli import main
 
+
+def run() -> int:
+    """Run the command that this process was started with: the script `repro` of an installation."""
+    return main(sys.argv[1:])
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run())

@@ -54,6 +54,9 @@ def cut(line: str, most: int = 300) -> str:
 
 # Links are not resolved: run_all.sh uses a link where the real path is one that compilers do not accept.
 ROOT = Path(__file__).absolute().parents[1]
+# What the code reads besides itself, such as expected/, is beside the package in a checkout, and inside it in a wheel.
+INSTALLED = (ROOT / "repro" / "expected").is_dir()
+DATA = ROOT / "repro" if INSTALLED else ROOT
 
 OK, FAILED, USAGE, NOTHING_COMPARED, INTERRUPTED = 0, 1, 2, 3, 130
 INCONCLUSIVE = NOTHING_COMPARED

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -74,12 +75,24 @@ def installed_locks() -> set[str]:
     return found
 
 
-def way_to_install() -> str:
-    """Return how to install a package that is missing from this environment."""
+def way_to_install(extra: str = "measure") -> str:
+    """Return how to install a package that is missing from this environment, and that `extra` of repro brings, or
+    repro itself for `read`."""
+    extras = "" if extra == "read" else f"[{extra}]"
     if os.environ.get("REPRO_IMAGE"):
         return "build the image anew"
+    if Path(sys.prefix, "installed", "read.lock").exists():  # it never had more
+        if extra == "read":
+            return f"rm -r {shlex.quote(sys.prefix)} and the same command again put it back"
+        return "./run_all.sh doctor sets up the stack, in which the same command then runs"
     if installed_locks():
-        return "./run_all.sh --repair puts it back"
+        flash4 = "--with-flash4 " if Path(sys.prefix, "installed", "flash4.lock").exists() else ""
+        return f"./run_all.sh {flash4}--repair puts it back"
+    if installed("repro") and Path(sys.prefix, "uv-receipt.toml").exists():  # an environment that has no pip
+        return f"uv tool install '.{extras}' in a checkout installs it, as does its ./run_all.sh"
+    if installed("repro"):
+        pip = "pip" if installed("pip") else "uv pip"
+        return f"{pip} install 'repro{extras}' in this environment installs it, as does ./run_all.sh of a checkout"
     return "set up with ./run_all.sh, or install it with pip"
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from repro.console import UserError
-from repro.machine import doctor, nvml
+from repro.machine import build_cache, doctor, nvml, packages
 from repro.machine.devices import Device, generation_of
 from repro.paper.gpus import GENERATIONS, catalogue
 from tests import command_line
@@ -29,13 +29,18 @@ def here(
     *devices: Device,
     image: str = "",
     compiled: str = "",
-    torch: str | None = "2.10.0",
+    torch: str | None = "2.11.0",
     tf32: str = "",
+    cuda: tuple[int, int] | None = None,
+    driver: tuple[int, int] | None = None,
 ) -> doctor.Health:
     monkeypatch.setattr(doctor, "installed", {"torch": torch}.get)
     monkeypatch.setattr(nvml, "visible_devices", lambda: list(devices))
     monkeypatch.setenv("REPRO_IMAGE", image)
-    monkeypatch.setenv("REPRO_ARCHITECTURES", compiled)
+    listed = tuple(divmod(int(word), 10) for word in compiled.split())
+    monkeypatch.setattr(packages, "image_architectures", lambda: listed)
+    monkeypatch.setattr(build_cache, "cuda_of_torch", lambda: cuda)
+    monkeypatch.setattr(nvml, "cuda", lambda: driver)
     monkeypatch.setenv("REPRO_TF32", tf32)
     return doctor.examine()
 
@@ -60,6 +65,33 @@ def test_a_torch_without_cuda_is_wrong_where_there_is_a_gpu(monkeypatch: pytest.
     assert complaint is not None
     assert "torch 2.13.0+cpu was built without CUDA" in complaint
     assert "set up the GPU's stack, requirements.lock, with ./run_all.sh" in complaint
+
+
+@pytest.mark.parametrize(
+    ("generation", "cuda", "driver", "output"),
+    [
+        ("Volta", (12, 8), (12, 8), None),
+        ("Volta", (13, 0), (13, 0), "for CUDA 13, which serves no GPU older than Turing, and "),
+        ("Turing", (13, 0), (13, 0), None),
+        ("Turing", (13, 0), None, None),
+        ("Hopper", (13, 0), (12, 4), "for CUDA 13, and driver 550.54.15 supports CUDA 12.4: update the driver, or "),
+    ],
+)
+def test_a_gpu_or_a_driver_that_torchs_cuda_does_not_serve_is_sent_to_cuda_12(
+    monkeypatch: pytest.MonkeyPatch,
+    generation: str,
+    cuda: tuple[int, int],
+    driver: tuple[int, int] | None,
+    output: str | None,
+) -> None:
+    monkeypatch.setattr(nvml, "driver", lambda: "550.54.15")
+    complaint = here(monkeypatch, of(generation), cuda=cuda, driver=driver).complaint
+    if output is None:
+        assert complaint is None
+    else:
+        assert complaint is not None
+        assert output in complaint
+        assert complaint.endswith("set up locks/volta.lock, for CUDA 12.8, with ./run_all.sh")
 
 
 def test_an_image_for_no_gpu_is_wrong_on_one_whatever_its_torch_was_built_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +266,6 @@ def test_an_image_of_no_target_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("REPRO_TF32", "maybe", "REPRO_TF32=maybe: expected one of auto, on, off"),
         ("REPRO_IMAGE", "pascal", "REPRO_IMAGE=pascal: expected one of volta, "),
-        ("REPRO_ARCHITECTURES", "80 9.0", "REPRO_ARCHITECTURES: 9.0 is no compute capability such as 80"),
     ],
 )
 def test_a_variable_that_is_wrong_is_reported_without_a_gpu_too(

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from repro.machine import support
+from repro.machine import packages, support
 from repro.machine.doctor import SERVES
 from repro.paper.gpus import GENERATIONS, catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LOCKS = ["requirements.lock", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "locks").glob("*.lock"))]
-STACKS = ["requirements.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock"]
+STACKS = ["requirements.lock", "locks/volta.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock"]
 
 
 def stages() -> dict[str, str]:
@@ -57,11 +59,8 @@ def test_tf32_is_on_in_the_images_whose_gpus_have_it(generation: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SERVES if name != "cpu"])
 def test_kernels_are_compiled_for_every_gpu_that_an_image_is_for(name: str) -> None:
     text = stages()[f"kernels-{name}"]
-    if "ARG KERNELS\n" in text:
-        text = "\n".join(re.findall(r"^ARG (?:ARCHITECTURES|KERNELS)=.*$", DOCKERFILE, re.MULTILINE))
-    found = re.search(r'ARCHITECTURES="([0-9 ]+)"', text)
-    assert found
-    compiled = [divmod(int(capability), 10) for capability in found[1].split()]
+    chosen = dict(re.findall(r'^ARG (\w+)="(.*)"$', text, re.MULTILINE))
+    compiled = [divmod(int(capability), 10) for capability in chosen["ARCHITECTURES"].split()]
     for gpu in catalogue():
         if gpu.generation in SERVES[name]:
             # Code for a capability runs on the later ones of the same major number.
@@ -69,7 +68,8 @@ def test_kernels_are_compiled_for_every_gpu_that_an_image_is_for(name: str) -> N
     wanted = {"deepspeed", "mamba-ssm", "causal-conv1d"}
     if name not in ("volta", "turing", "paper"):
         wanted.add("flash-attn")
-    assert {word for word in re.findall(r"[a-z0-9-]+", text) if word in {*wanted, "flash-attn"}} == wanted
+    assert {*chosen["KERNELS"].split()} == wanted
+    assert re.search(r'images/kernels.sh /opt/venv /opt/kernels "[^"]+" \$\{KERNELS\}$', text, re.MULTILINE)
 
 
 def test_a_misspelt_kernel_is_reported_before_anything_is_compiled(tmp_path: Path) -> None:
@@ -79,10 +79,80 @@ def test_a_misspelt_kernel_is_reported_before_anything_is_compiled(tmp_path: Pat
     assert made.stderr == "kernels.sh: mamba is none of flash-attn, mamba-ssm, causal-conv1d, deepspeed\n"
 
 
-@pytest.mark.parametrize("name", ["every", "latest"])
-def test_an_image_that_can_be_compiled_for_some_gpus_alone_knows_for_which(name: str) -> None:
-    assert "ARG ARCHITECTURES\n" in stages()[name]
-    assert setting(name, "REPRO_ARCHITECTURES") == '"${ARCHITECTURES}"'
+@pytest.mark.slow
+def test_compiled_kernels_are_installed_as_from_an_index_so_that_a_run_takes_them_for_whole(tmp_path: Path) -> None:
+    """A wheel that was named by its path counts as somebody's own, and each run in the image was refused."""
+    if python_with_pip() is None:
+        pytest.skip("no python3 here has pip")
+    source = tmp_path / "causal_conv1d-1.0"
+    source.mkdir()
+    described = "name='causal-conv1d', version='1.0', py_modules=['causal_conv1d_cuda']"
+    for name, text in {
+        "setup.py": f"from setuptools import setup\nsetup({described})\n",
+        "causal_conv1d_cuda.py": "",
+        "PKG-INFO": "Metadata-Version: 2.1\nName: causal-conv1d\nVersion: 1.0\n",
+    }.items():
+        (source / name).write_text(text)
+    archive = tmp_path / "sources" / "causal_conv1d-1.0.tar.gz"
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(source, arcname=source.name)
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    (tmp_path / "a.lock").write_text(f"causal-conv1d==1.0 \\\n    --hash=sha256:{digest}\n")
+    variables = {
+        "ARCHITECTURES": "90",
+        "CUDA_HOME": "/nowhere",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(archive.parent),
+        "PATH": f"{python_with_pip()}:{os.environ['PATH']}",
+    }
+    command = [str(ROOT / "images" / "kernels.sh"), sys.prefix, str(tmp_path / "kernels"), str(tmp_path / "a.lock")]
+    built = subprocess.run([*command, "causal-conv1d"], env={**os.environ, **variables}, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    found = {path.name for path in (tmp_path / "kernels").rglob("*")}
+    assert {"causal_conv1d_cuda.py", "RECORD"} <= found
+    assert "direct_url.json" not in found
+
+
+def python_with_pip() -> str | None:
+    """The folder of a python3 that has pip, which builds the kernels."""
+    for folder in os.environ["PATH"].split(os.pathsep):
+        asked = [f"{folder}/python3", "-m", "pip", "--version"]
+        if Path(asked[0]).exists() and not subprocess.run(asked, capture_output=True).returncode:
+            return folder
+    return None
+
+
+def test_an_image_keeps_for_which_gpus_it_was_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [str(ROOT / "images" / "kernels.sh"), sys.prefix, str(tmp_path), "locks/kernels.lock"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "ARCHITECTURES": "80 100"}, check=True)
+    monkeypatch.setattr(packages, "IMAGE_KERNELS", str(tmp_path))
+    monkeypatch.delenv("REPRO_IMAGE", raising=False)
+    assert packages.image_architectures() == ()
+    monkeypatch.setenv("REPRO_IMAGE", "every")
+    assert packages.image_architectures() == ((8, 0), (10, 0))
+
+
+def test_only_images_of_cuda_12_need_nvidias_own_base() -> None:
+    parents = {stage: parent for parent, stage in re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)}
+
+    def sources(stage: str) -> set[str]:
+        if stage not in stages():
+            return set()
+        taken = {parents[stage], *re.findall(r"COPY --from=(\S+)", stages()[stage])}
+        return taken.union(*map(sources, taken))
+
+    assert {name for name in SERVES if "cuda" in sources(name)} == {"volta", "paper"}
+
+
+@pytest.mark.parametrize("name", SERVES)
+def test_an_image_for_gpus_asks_nvidias_runtime_for_them_and_no_other_does(name: str) -> None:
+    wanted = "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility "
+    parents = {stage: parent for parent, stage in re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)}
+    lineage = [name]
+    while lineage[-1] in parents:
+        lineage.append(parents[lineage[-1]])
+    assert any(wanted in stages().get(stage, "") for stage in lineage) == bool(SERVES[name])
 
 
 def test_the_papers_image_has_the_nvcc_that_its_deepspeed_asks_when_it_is_imported_on_a_gpu() -> None:
@@ -181,4 +251,5 @@ def test_the_flake_s_input_is_locked_to_one_revision_with_its_hash() -> None:
 
 @pytest.mark.parametrize("name", [*(generation.lower() for generation in GENERATIONS), "every"])
 def test_a_shell_has_tf32_as_its_image_has(name: str) -> None:
-    assert f'{name} = gpuShell "{setting(name, "REPRO_TF32")}";' in (ROOT / "flake.nix").read_text()
+    kind = "voltaShell" if name == "volta" else "gpuShell"
+    assert f'{name} = {kind} "{setting(name, "REPRO_TF32")}";' in (ROOT / "flake.nix").read_text()

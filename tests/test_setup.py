@@ -32,8 +32,11 @@ from tests.wheels import linked, pin, wheel
 ROOT = Path(__file__).resolve().parents[1]
 _NO_BYTECODE = shutil.ignore_patterns("__pycache__")
 STACKS = ["requirements.lock", "locks/cpu.lock"]
-OTHER_STACKS = ["locks/paper.lock", "locks/latest.lock"]
-SECOND_STEPS = [f"locks/{step}.lock" for step in ("kernels", "nvcc", "dev", "tracking", "installer")]
+OTHER_STACKS = ["locks/volta.lock", "locks/paper.lock", "locks/latest.lock"]
+SECOND_STEPS = [
+    f"locks/{step}.lock"
+    for step in ("kernels", "flash4", "modern", "nvcc", "nvcc-latest", "dev", "read", "tracking", "installer")
+]
 LOCKS = [*STACKS, *OTHER_STACKS, *SECOND_STEPS]
 
 pytestmark = pytest.mark.skipif(
@@ -49,6 +52,30 @@ print(json.dumps({"arguments": arguments, "folder": os.getcwd(), "prefix": sys.p
 sys.exit(int(arguments[1]) if arguments[:1] == ["exit"] else 0)
 """
 
+# A model that takes seconds to compile.
+SMALL = """
+from repro import Images, Recipe
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(48, 48)
+
+    def forward(self, values):
+        return values + self.linear(values).relu()
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Block(), Block())
+
+    def forward(self, pixels, labels):
+        return nn.functional.cross_entropy(self.blocks(pixels.flatten(1)), labels)
+
+recipe = Recipe(name="small", inputs=Images(4, 48), batch_size=16, training_steps=100, build=lambda *_: Small())
+"""
+
 
 class House:
     """A checkout of the front door in a folder of its own, and the wheels that its pip is told of."""
@@ -62,8 +89,8 @@ class House:
         (root / "repro" / "__main__.py").write_text(REPRO)
         shutil.copy(ROOT / "repro" / "installation.py", root / "repro")
         (root / ".venv").mkdir()
-        (root / "locks" / "dev.lock").write_text("")
-        (root / "locks" / "tracking.lock").write_text("")
+        for step in ("nvcc", "dev", "tracking"):
+            (root / "locks" / f"{step}.lock").write_text("")
         wheels.mkdir()
         self.lock(self.wheel("stone", "1.0"))
 
@@ -72,7 +99,7 @@ class House:
         return pin(wheel(self.wheels, name, version, {f"{name}.py": f"version = {version!r}\n"}))
 
     def lock(self, text: str) -> None:
-        for stack in STACKS:
+        for stack in (*STACKS, "locks/volta.lock", "locks/read.lock"):
             (self.root / stack).write_text(text)
 
     def borrow_uv(self) -> None:
@@ -90,14 +117,14 @@ class House:
 
     def finish_set_up(self, *locks: str) -> None:
         """Leaves what a finished set-up leaves, around the Python that runs these tests."""
-        for venv in ("cpu", "gpu"):
+        for venv in ("cpu", "gpu", "volta", "flash4"):
             folder = self.root / ".venv" / venv
             (folder / "installed").mkdir(parents=True)
             (folder / "bin").mkdir()
             python = folder / "bin" / "python"
             python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
             python.chmod(0o755)
-            for lock in [*STACKS, *locks]:
+            for lock in [*STACKS, "locks/volta.lock", "locks/nvcc.lock", *locks]:
                 shutil.copy(self.root / lock, folder / "installed")
 
     def environment(self, **extra: str) -> dict[str, str]:
@@ -266,6 +293,44 @@ def test_a_gpu_that_only_the_driver_names_takes_the_gpu_stack(house: House, tmp_
         assert json.loads(house.run(*more, "cells", PATH=path).stdout)["arguments"] == ["cells"], more
 
 
+@pytest.mark.parametrize(
+    ("named", "told", "stack"),
+    [
+        ("NVIDIA L4", "", "gpu"),
+        ("Tesla V100-SXM2-16GB", "", "volta"),
+        ("Tesla V100S-PCIE-32GB", "", "volta"),
+        ("GRID V100D-8Q", "", "volta"),
+        ("Quadro GV100", "", "volta"),
+        ("NVIDIA GeForce RTX 3090, Driver Version: 560.70 ", "", "volta"),
+        ("NVIDIA GeForce RTX 3090, Driver Version: 581.15 ", "", "gpu"),
+        ("NVIDIA TITAN V", "", "volta"),
+        ("NVIDIA L4", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.10  Thu Jan 23", "volta"),
+        ("NVIDIA L4", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build", "gpu"),
+        ("NVIDIA L4", "Model: \t\t Tesla V100-PCIE-32GB", "volta"),
+    ],
+)
+def test_a_volta_and_an_older_driver_take_the_stack_of_cuda_12(
+    house: House, tmp_path: Path, named: str, told: str, stack: str
+) -> None:
+    house.finish_set_up("locks/flash4.lock")
+    path = command(tmp_path / "bin", "nvidia-smi", f"echo 'GPU 0: {named} (UUID: GPU-0)'")
+    command(tmp_path / "bin", "cat", f"printf '%s\\n' '{told}' 'GCC version: gcc version 12.3.0 (Debian)'; exit 1")
+    python = house.root / ".venv" / stack / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    assert house.run("run", PATH=path).stdout == "-P -m repro run\n"
+    refused = house.run("--with-flash4", "run", PATH=path)
+    if stack == "volta":
+        assert_one_line(refused, "--with-flash4 needs a Hopper or Blackwell GPU and a driver of 580 or newer")
+    else:
+        assert json.loads(refused.stdout)["arguments"] == ["run"]
+
+
+def test_flash_attn_and_its_successor_are_never_in_one_environment(house: House, tmp_path: Path) -> None:
+    house.finish_set_up("locks/kernels.lock", "locks/flash4.lock")
+    path = command(tmp_path / "bin", "nvidia-smi", "echo 'GPU 0: NVIDIA L4 (UUID: GPU-0)'")
+    assert_one_line(house.run("--with-kernels", "--with-flash4", "run", PATH=path), "exclude each other")
+
+
 def test_a_driver_that_hangs_is_reported_and_not_asked_by_what_needs_no_gpu(house: House, tmp_path: Path) -> None:
     path = command(tmp_path / "bin", "nvidia-smi", "exec sleep 100")
     started = time.monotonic()
@@ -281,6 +346,90 @@ def test_a_driver_that_hangs_is_reported_and_not_asked_by_what_needs_no_gpu(hous
 
 def test_what_else_to_install_is_asked_for_before_all_else(house: House) -> None:
     assert_one_line(house.run("cells", "--with-tracking"), "--with-tracking goes before all else")
+
+
+# Reading
+
+READING = ("audit", "claims", "table", "predict", "recommend", "rent", "breakeven", "scaling", "gpus", "recipes")
+
+
+def test_what_only_reads_sets_up_a_small_environment_once_and_takes_a_stack_that_is_there(house: House) -> None:
+    house.borrow_uv()
+    first = house.run("audit", "--format", "csv")
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)["arguments"] == ["audit", "--format", "csv"]
+    for words in (*READING, "settings", "predict --gpu own.toml", "survey --questions", "run --help", "--version"):
+        again = house.run(*words.split())
+        assert (again.stderr, json.loads(again.stdout)["prefix"]) == ("", str(house.root / ".venv" / "read")), words
+    assert not (house.root / ".venv" / "cpu").exists()
+    house.finish_set_up()
+    assert json.loads(house.run("audit").stdout)["prefix"] == sys.prefix
+    for stack in ("gpu", "volta"):
+        shutil.rmtree(house.root / ".venv" / stack)
+    path = command(house.root / "bin", "nvidia-smi", "echo 'GPU 0: NVIDIA L4 (UUID: GPU-0)'")
+    for words in ("gpus", "predict --gpu H100", "survey --questions"):  # wait for no stack of this GPU
+        assert json.loads(house.run(*words.split(), PATH=path).stdout)["prefix"] == sys.prefix
+
+
+# As macOS has them: without flock and getconf's glibc, and without what only GNU's know.
+_OF_MACOS = {
+    "uname": "echo Darwin arm64",
+    "readlink": "echo 'readlink: illegal option -- f' >&2; exit 1",
+    "flock": "exit 127",
+    "stat": "echo 'stat: illegal option -- -' >&2; exit 1",
+    "getconf": "exit 1",
+    "sha256sum": "exit 127",
+}
+
+
+_OF_AN_OLD_ARM64 = {"uname": "echo Linux aarch64", "getconf": "echo glibc 2.17"}
+
+
+@pytest.mark.parametrize("tools", [_OF_MACOS, _OF_AN_OLD_ARM64], ids=["macOS", "arm64"])
+def test_what_only_reads_does_so_on_any_platform_and_all_else_says_what_it_needs(
+    house: House, tmp_path: Path, tools: dict[str, str]
+) -> None:
+    house.borrow_uv()
+    for name, script in tools.items():
+        path = command(tmp_path / "bin", name, script)
+    done = house.run("claims", PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["prefix"] == str(house.root / ".venv" / "read")
+    platform = tools["uname"].removeprefix("echo ")
+    own = "predict --models hf:llama.json", "recommend --model my.py", "rent --model=my.toml", "predict --fit"
+    for words in ("", "run --gpus all", "lab", "doctor", "test", *own):
+        assert_one_line(house.run(*words.split(), PATH=path), "Linux x86_64 with glibc", platform, "audit, claims")
+
+
+@pytest.mark.slow
+def test_every_reading_command_answers_with_the_lock_for_reading_alone(tmp_path: Path) -> None:
+    house = house_in(tmp_path, "house")
+    for name in ("repro", "models", "expected", "locks"):
+        shutil.copytree(ROOT / name, house.root / name, ignore=_NO_BYTECODE, dirs_exist_ok=True)
+    house.borrow_uv()
+    needs = {
+        "breakeven": "--gpu H100 --hours 100",
+        "scaling": "--model vit",
+        "rent": "--model vit",
+        "recommend": "--model vit",
+    }
+    needs |= {"table": "1 --corrected"}
+    started = time.monotonic()
+    for name in (*READING, "settings"):
+        done = house.run(name, *needs.get(name, "").split(), CUDA_VISIBLE_DEVICES="")
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+        assert done.stdout, name
+        assert time.monotonic() - started < 60, "with the set-up"
+    assert_one_line(house.run("gpus", "--format", "tsv"), "--format")
+    environment = house.root / ".venv" / "read"
+    assert sum(path.stat().st_size for path in environment.rglob("*") if path.is_file()) < 50e6
+    missing = subprocess.run(
+        [environment / "bin" / "python", "-m", "repro", "predict", "--fit"],
+        env=house.environment(PYTHONPATH=str(house.root)),
+        capture_output=True,
+        text=True,
+    )
+    assert "numpy, which is not installed: ./run_all.sh doctor sets up the stack" in missing.stderr
 
 
 # Setting up
@@ -326,8 +475,10 @@ def test_what_compiles_is_measured_at_any_path(tmp_path: Path) -> None:
         shutil.copy(ROOT / name, house.root)
     (house.root / ".venv").rmdir()
     (house.root / ".venv").symlink_to(ROOT / ".venv")
-    words = ["run", "--models", "vit", "--methods", "free-lunch", "--processes", "1", "--steps", "1", "--out"]
-    done = house.run(*words, str(tmp_path / "out"), XDG_CACHE_HOME=str(tmp_path / "links"), CUDA_VISIBLE_DEVICES="")
+    (tmp_path / "small.py").write_text(SMALL)
+    small = ["run", "--models", str(tmp_path / "small.py"), "--scale", "paper", "--steps", "1", "--processes", "1"]
+    words = [*small, "--methods", "free-lunch", "--out", str(tmp_path / "out")]
+    done = house.run(*words, XDG_CACHE_HOME=str(tmp_path / "links"), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     [record] = map(json.loads, (tmp_path / "out" / "trials.jsonl").read_text().splitlines())
     assert (record["status"], record["compiled"]) == ("ok", True)
@@ -705,9 +856,12 @@ def test_a_file_that_was_changed_in_uvs_cache_is_not_installed(house: House, tmp
 
 
 def test_looking_at_every_file_of_the_stack_takes_less_than_half_a_second() -> None:
-    started = time.process_time()
-    assert installation.damages.__wrapped__() == ()
-    assert time.process_time() - started < 0.5
+    spent = []
+    for _ in range(3):  # what runs beside it makes it slower, and nothing faster
+        started = time.process_time()
+        assert installation.damages.__wrapped__() == ()
+        spent.append(time.process_time() - started)
+    assert min(spent) < 0.5
 
 
 # A person's settings
@@ -845,9 +999,9 @@ def pins(lock: str) -> dict[str, str]:
 
 
 def extras(*names: str) -> dict[str, str]:
-    """Package to version, as the extras of pyproject.toml pin them."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [line for name in names for line in project["optional-dependencies"][name]]
+    """Package to version, as the dependency groups of pyproject.toml pin them."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    lines = [line for name in names for line in groups[name]]
     return dict(re.sub(r"\[.*]", "", line).split("==") for line in lines if "==" in line)
 
 
@@ -876,7 +1030,11 @@ def test_a_lock_names_no_address_and_no_path_of_a_machine(lock: str) -> None:
         ("locks/paper.lock", ["bench", "paper"]),
         ("locks/latest.lock", ["bench", "latest"]),
         ("locks/kernels.lock", ["kernels"]),
+        ("locks/volta.lock", ["bench", "stack", "volta"]),
+        ("locks/flash4.lock", ["flash4"]),
+        ("locks/modern.lock", ["modern"]),
         ("locks/nvcc.lock", ["nvcc"]),
+        ("locks/nvcc-latest.lock", ["nvcc-latest"]),
         ("locks/dev.lock", ["dev"]),
         ("locks/tracking.lock", ["tracking"]),
         ("locks/installer.lock", ["installer"]),
@@ -891,11 +1049,11 @@ def test_a_lock_has_the_versions_that_the_project_asks_for(lock: str, names: lis
 def test_what_the_two_stacks_share_is_the_same_but_for_torch() -> None:
     gpu, cpu = (pins(stack) for stack in STACKS)
     differ = {name for name in gpu.keys() & cpu.keys() if gpu[name] != cpu[name]}
-    assert differ == {"torch", "torchvision"}
+    assert differ == {"torch", "torchvision", "setuptools"}
 
 
 @pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("step", ["locks/dev.lock", "locks/tracking.lock", "locks/kernels.lock"])
+@pytest.mark.parametrize("step", ["locks/dev.lock", "locks/read.lock", "locks/tracking.lock", "locks/kernels.lock"])
 def test_a_second_step_changes_nothing_of_the_stack(stack: str, step: str) -> None:
     first, second = pins(stack), pins(step)
     assert {name: first[name] for name in first.keys() & second.keys()} == {
@@ -922,12 +1080,29 @@ def test_the_latest_stack_leads_and_has_nvcc_of_its_torch_s_cuda() -> None:
     def release(version: str) -> tuple[int, ...]:
         return tuple(map(int, re.findall(r"\d+", version)))
 
-    latest, locked, nvcc = pins("locks/latest.lock"), pins(STACKS[0]), pins("locks/nvcc.lock")
+    latest, locked, nvcc = pins("locks/latest.lock"), pins(STACKS[0]), pins("locks/nvcc-latest.lock")
     assert extras("kernels").keys() <= latest.keys()
     for name in ("torch", "transformers", "deepspeed", "timm", *extras("kernels")):
         assert release(latest[name]) >= release({**locked, **extras("kernels")}[name]), name
     cuda = release(latest["nvidia-cuda-runtime"])[:2]
     assert {release(version)[:2] for version in nvcc.values()} == {cuda}
+
+
+def test_nvcc_is_of_the_cuda_of_the_gpus_torch_and_a_volta_has_the_last_cuda_that_serves_it() -> None:
+    torch, nvcc, volta = pins(STACKS[0]), pins("locks/nvcc.lock"), pins("locks/volta.lock")
+    assert {version.rsplit(".", 1)[0] for version in nvcc.values()} == {"13.0"}
+    assert torch["cuda-toolkit"].startswith("13.0.")
+    assert "nvidia-cuda-runtime" not in volta, "a package of CUDA 13"
+    assert volta["nvidia-cuda-runtime-cu12"].startswith("12.8.")
+
+
+def test_flash_attn_4_changes_nothing_of_the_gpus_stack() -> None:
+    stack, step = pins(STACKS[0]), pins("locks/flash4.lock")
+    assert {name: step[name] for name in step.keys() & stack.keys()} == {
+        name: stack[name] for name in step.keys() & stack.keys()
+    }
+    assert "flash-attn" not in step
+    assert not step.keys() & extras("kernels").keys()
 
 
 def test_a_stack_is_installed_without_its_kernels(house: House) -> None:

@@ -146,7 +146,36 @@ def test_flash_runs_where_it_is_installed_on_ampere_and_newer() -> None:
 
 def test_flash_needs_its_package() -> None:
     refusal = refused("pythia-160m", "free_lunch+flash", without("flash-attn", on(AMPERE)))
-    assert refusal == Obstacle("flash-attn is not installed", "./run_all.sh --with-kernels")
+    assert refusal.reason == "neither flash-attn nor flash-attn-4 is installed"
+    assert "./run_all.sh --with-kernels" in refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("recipe", "capability", "reason"),
+    [
+        ("pythia-160m", (8, 6), "flash-attn-4 has no backward pass for compute capability 8.6"),
+        ("pythia-1b", (9, 0), None),
+        ("pythia-1b", (10, 0), None),
+        ("pythia-2.8b", (12, 0), None),
+        (
+            "pythia-1b",
+            (12, 0),
+            "flash-attn-4 has no attention heads of size 256 for compute capability 12.0, only multiples of 8 up to "
+            "192",
+        ),
+    ],
+)
+def test_flash_attn_4_refuses_gpus_and_head_sizes_that_it_has_no_kernels_for(
+    recipe: str, capability: tuple[int, int], reason: str | None
+) -> None:
+    stack = without("flash-attn", on(capability, **{"flash-attn-4": "4.0.0b36"}))
+    refusal = found(recipe, "free_lunch+flash", stack)
+    assert (refusal.reason if refusal else None) == reason
+
+
+def test_flash_attn_and_flash_attn_4_in_one_environment_are_refused() -> None:
+    refusal = refused("pythia-160m", "free_lunch+flash", on(HOPPER, **{"flash-attn-4": "4.0.0b36"}))
+    assert refusal.reason == "flash-attn and flash-attn-4 are both installed, as one package"
 
 
 @pytest.mark.parametrize("stack", [on(VOLTA), on(TURING), Stack({**PACKAGES, **KERNELS}, None)])

@@ -1,10 +1,12 @@
-"""The workflow in docs/: what it runs is what the command line takes."""
+"""The workflows in docs/: what they run is what the command line and images/build.sh take."""
 
 from __future__ import annotations
 
 import math
 import re
 import subprocess
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -60,3 +62,43 @@ def test_a_regression_is_reported_and_a_stack_that_cannot_be_built_fails(tmp_pat
         assert (done.returncode != 0) == fails
         assert (tmp_path / f"output-{code}").read_text() == f"code={code}\n"
     assert (tmp_path / "summary").read_text() == "report\n" * 5
+
+
+PUBLISH = yaml.safe_load((ROOT / "docs" / "publish.yml").read_text())
+IMAGE = PUBLISH["jobs"]["image"]
+RUNS = {step["name"]: step["run"] for step in IMAGE["steps"] if "run" in step}
+
+
+def test_a_tag_publishes_every_image_that_can_be_built() -> None:
+    assert PUBLISH[True] == {"push": {"tags": ["v*"]}}
+    assert PUBLISH["permissions"]["packages"] == "write"
+    [images] = re.findall(r"^all=\((.*)\)$", (ROOT / "images" / "build.sh").read_text(), re.MULTILINE)
+    assert IMAGE["strategy"]["matrix"]["target"] == images.split()
+
+
+def builds(tmp_path: Path, target: str) -> list[str]:
+    """The words of the builder as the workflow calls it for a target."""
+    (tmp_path / "docker").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/words\n')
+    (tmp_path / "docker").chmod(0o755)
+    environment = {"TARGET": target, "REPOSITORY": "Somebody/Repro", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["bash", "-e", "-c", RUNS["Build and publish"]], cwd=ROOT, env=environment, check=True)
+    return (tmp_path / "words").read_text().splitlines()
+
+
+def test_images_are_pushed_with_provenance_and_a_bill_of_materials_under_their_name_and_version(tmp_path: Path) -> None:
+    version = re.findall(r"^ARG VERSION=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[0]
+    name = "ghcr.io/somebody/repro"
+    for target, tags in (("hopper", ["hopper"]), ("every", ["every", "latest"]), ("latest", [])):
+        words = builds(tmp_path, target)
+        assert words[:4] == ["buildx", "build", "--target", target]
+        assert {"--provenance=mode=max", "--sbom=true", "type=image,push=true,rewrite-timestamp=true"} <= {*words}
+        tagged = [word for before, word in pairwise(words) if before == "--tag"]
+        assert tagged == [f"{name}:{tag}" for tag in (*tags, f"{version}-{target}")]
+
+
+def test_a_tag_that_is_not_the_version_publishes_nothing() -> None:
+    version = re.findall(r"^ARG VERSION=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[0]
+    for tag, fails in ((f"v{version}", False), ("v9.9.9", True)):
+        environment = {"TAG": tag, "PATH": "/usr/bin:/bin"}
+        check = RUNS["Check that the tag is the version"]
+        assert (subprocess.run(["bash", "-e", "-c", check], cwd=ROOT, env=environment).returncode != 0) == fails

@@ -10,13 +10,14 @@ import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from .. import files
-from ..console import DISK_FULL, ROOT, UserError
+from ..console import DISK_FULL, INSTALLED, ROOT, UserError
 from ..installation import installed
 from .packages import numbers
 
@@ -66,12 +67,15 @@ def _usable(place: Path) -> Path:
 
 
 def wanted_cache() -> Path:
-    """Return REPRO_CACHE, else .venv/build-cache of this checkout.
+    """Return REPRO_CACHE, else .venv/build-cache of this checkout, or where repro is installed a folder for this user.
 
     Raises UserError where it is no folder, or where compilers do not accept its path or that of this Python's packages,
     where they find torch.
     """
-    place = Path(os.environ.get("REPRO_CACHE") or ROOT / ".venv" / "build-cache")
+    own = ROOT / ".venv" / "build-cache"
+    if INSTALLED:  # "/": a user without a home gets a path that cannot be made
+        own = Path("/", os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "repro", "build-cache")
+    place = Path(os.environ.get("REPRO_CACHE") or own)
     _refuse_awkward(sys.prefix, "where this Python's packages are: move them, or the checkout that holds them, to")
     _refuse_awkward(str(place), _NAMED)
     if os.path.exists(place) and not os.path.isdir(place):
@@ -81,7 +85,7 @@ def wanted_cache() -> Path:
 
 def disk_full(output: str) -> str | None:
     """Return a message with the full disk that ended a trial; None where none is full. A disk is full where the
-    compilers' `output` says so, or less than 1 MiB is left for the build cache or temporary files."""
+    compilers' `output` has its error, or less than 1 MiB is left for the build cache or temporary files."""
     places = [build_cache(), Path(tempfile.gettempdir())]
     free = {place: files.free_bytes(place) for place in places}
     place = min(places, key=lambda place: free[place])
@@ -164,15 +168,28 @@ _ANOTHER_MINOR_WILL_DO = 12  # up to CUDA 12, DeepSpeed accepts nvcc of another 
 
 def obstacle() -> str | None:
     """Return why DeepSpeed cannot compile its Adam for a GPU of this machine; None where it can, or need not."""
-    torch = _cuda_of_torch()
+    torch = cuda_of_torch()
     if built_in("fused_adam") or torch is None or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
         return None
-    nvcc = _cuda_of_nvcc()
+    if packaged_compiler() is not None:
+        return None
+    nvcc = _cuda_of_nvcc(_machines_nvcc())
     if nvcc is None:
         return "there is no nvcc"
-    if nvcc == torch or nvcc[0] == torch[0] <= _ANOTHER_MINOR_WILL_DO:
+    if _suits(nvcc, torch):
         return None
     return f"nvcc is of CUDA {nvcc[0]}.{nvcc[1]}, torch was built with {torch[0]}.{torch[1]}"
+
+
+def packaged_compiler() -> Path | None:
+    """Return the CUDA_HOME of the nvcc that is installed beside torch, of locks/nvcc.lock. None where there is none of
+    torch's CUDA, or where the user's CUDA_HOME has one."""
+    torch, home = cuda_of_torch(), Path(sysconfig.get_path("purelib"), "nvidia", "cu13")
+    nvcc = home / "bin" / "nvcc"
+    if torch is None or not nvcc.exists() or not _suits(_cuda_of_nvcc(nvcc), torch):
+        return None
+    named = _named_home()
+    return home if named is None or not _suits(_cuda_of_nvcc(Path(named, "bin", "nvcc")), torch) else None
 
 
 def obstacle_on_host() -> str | None:
@@ -202,10 +219,23 @@ def _for_gpus(deepspeed: Path) -> bool:
     return re.search(r"(?m)^accelerator_name='cuda'$", written) is not None
 
 
-def _cuda_of_nvcc() -> tuple[int, int] | None:
-    """Return the CUDA version of the nvcc that torch, and so DeepSpeed, would use; None without one."""
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    nvcc = str(Path(home, "bin", "nvcc")) if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+def _suits(nvcc: tuple[int, int] | None, torch: tuple[int, int]) -> bool:
+    """Return whether DeepSpeed accepts an nvcc of this CUDA for a torch of that."""
+    return nvcc is not None and (nvcc == torch or nvcc[0] == torch[0] <= _ANOTHER_MINOR_WILL_DO)
+
+
+def _named_home() -> str | None:
+    return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+
+
+def _machines_nvcc() -> Path:
+    """Return the nvcc that torch, and so DeepSpeed, would use of this machine."""
+    home = _named_home()
+    return Path(home, "bin", "nvcc") if home else Path(shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+
+
+def _cuda_of_nvcc(nvcc: Path) -> tuple[int, int] | None:
+    """Return the CUDA version of an nvcc; None where it does not run."""
     try:
         said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
@@ -213,7 +243,7 @@ def _cuda_of_nvcc() -> tuple[int, int] | None:
     return _version(r"release (\d+)\.(\d+)", said)
 
 
-def _cuda_of_torch() -> tuple[int, int] | None:
+def cuda_of_torch() -> tuple[int, int] | None:
     """Return the CUDA version of the installed torch without importing it; None where it has none."""
     found = find_spec("torch")
     if found is None or found.origin is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .. import installation
 from ..console import UserError
 from ..installation import KERNELS, installed
-from ..paper.gpus import GENERATIONS
+from ..paper.gpus import GENERATIONS, TURING
 from . import build_cache, nvml, packages, support
 from .devices import Device, generation_of
 
@@ -20,6 +20,7 @@ SERVES: dict[str, tuple[str, ...]] = {
     "latest": GENERATIONS[GENERATIONS.index("Turing") :],  # CUDA 13 supports nothing older
     "every": GENERATIONS[GENERATIONS.index("Turing") :],
 }
+_WITHOUT_VOLTA = 13  # from this CUDA on
 _SHARED_BYTES = 2**30  # more than the 64 MiB that a container has by default
 
 
@@ -104,7 +105,7 @@ def _shared_memory() -> int:
 
 
 def _kernels(device: Device | None) -> list[str]:
-    found = [f"{package} {version}" for package in KERNELS if (version := installed(package))]
+    found = [f"{package} {version}" for package in (*KERNELS, "flash-attn-4") if (version := installed(package))]
     if installed("deepspeed"):
         if build_cache.built_in("fused_adam") and build_cache.built_in("cpu_adam"):
             found.append("DeepSpeed's Adam, built in")
@@ -127,19 +128,38 @@ def _image() -> str | None:
     target = packages.image_target()
     if target not in (None, *SERVES):
         raise UserError(f"REPRO_IMAGE={target}: expected one of {', '.join(SERVES)}; images set it, leave it alone")
-    packages.image_architectures()  # raises UserError for a wrong value
     return target
 
 
 def without_cuda(device: Device) -> str | None:
-    """Return why the installed torch cannot use this GPU, and the fix; None where it was built for GPUs."""
+    """Return why the installed torch cannot use this GPU, and the fix; None where it was built for such GPUs and
+    drivers."""
     torch = installed("torch") or ""
-    if not torch.endswith("+cpu"):
+    cuda, supported = build_cache.cuda_of_torch(), nvml.cuda()
+    if torch.endswith("+cpu"):
+        return (
+            f"torch {torch} was built without CUDA, and there is a GPU, {device.name}: set up the GPU's stack, "
+            "requirements.lock, with ./run_all.sh, or hide the GPU with CUDA_VISIBLE_DEVICES="
+        )
+    if cuda is None or cuda[0] < _WITHOUT_VOLTA:
         return None
-    return (
-        f"torch {torch} was built without CUDA, and there is a GPU, {device.name}: set up the GPU's stack, "
-        "requirements.lock, with ./run_all.sh, or hide the GPU with CUDA_VISIBLE_DEVICES="
-    )
+    if device.compute_capability < TURING:
+        return (
+            f"torch {torch} was built for CUDA {cuda[0]}, which serves no GPU older than Turing, and {device.name} is "
+            f"{generation_of(device)}: {_older_stack('volta')}"
+        )
+    if supported is not None and supported[0] < cuda[0]:
+        return (
+            f"torch {torch} was built for CUDA {cuda[0]}, and driver {nvml.driver()} supports CUDA {supported[0]}."
+            f"{supported[1]}: update the driver, or {_older_stack('paper')}"
+        )
+    return None
+
+
+def _older_stack(image: str) -> str:
+    if packages.image_target() is not None:
+        return f"docker build --target {image} --tag repro:{image} . makes an image for CUDA 12"
+    return "set up locks/volta.lock, for CUDA 12.8, with ./run_all.sh"
 
 
 def _mismatch(device: Device) -> str | None:
@@ -149,7 +169,7 @@ def _mismatch(device: Device) -> str | None:
         return without_cuda(device)
     generation = generation_of(device)
     if generation in SERVES[target]:
-        return _not_compiled_for(device, target)
+        return _not_compiled_for(device, target) or without_cuda(device)
     right = generation.lower()
     way_out = f"docker build --target {right} --tag repro:{right} . makes the right one"
     if generation not in GENERATIONS:

@@ -47,7 +47,7 @@ def devices() -> list[Device]:
         from ..installation import way_to_install
 
         raise UserError(
-            f"{_node()} is here, and nvidia-ml-py, which reads the GPU, is not installed: {way_to_install()}"
+            f"{_node()} is here, and nvidia-ml-py, which reads the GPU, is not installed: {way_to_install('read')}"
         ) from None
     try:
         return _in_time(lambda: _devices(nvml))
@@ -66,6 +66,17 @@ def driver() -> str | None:
 
         return _in_time(lambda: _version(nvml))
     except Exception:  # only for the record: queries that a run needs are elsewhere
+        return None
+
+
+def cuda() -> tuple[int, int] | None:
+    """Return the newest CUDA version that the NVIDIA driver runs; None as for `driver`."""
+    try:
+        import pynvml as nvml
+
+        version = _in_time(lambda: _cuda(nvml))  # 13000 is CUDA 13.0
+        return version // 1000, version % 1000 // 10
+    except Exception:  # only for advice
         return None
 
 
@@ -159,6 +170,11 @@ def _devices(nvml: Any) -> list[Device]:
 def _version(nvml: Any) -> str:
     with _asking(nvml):
         return str(nvml.nvmlSystemGetDriverVersion())
+
+
+def _cuda(nvml: Any) -> int:
+    with _asking(nvml):
+        return int(nvml.nvmlSystemGetCudaDriverVersion_v2())
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from importlib.metadata import distributions
+from pathlib import Path
 
-from ..console import UserError
 from ..installation import normalised
 
 TOOLS = ("pytest", "pytest-benchmark", "tabulate")  # used to measure and report; no trial imports them
@@ -18,6 +18,7 @@ PACKAGES = (
     "accelerate",
     "deepspeed",
     "flash-attn",
+    "flash-attn-4",
     "mamba-ssm",
     "causal-conv1d",
     "triton",
@@ -63,11 +64,10 @@ def image_target() -> str | None:
 
 
 def image_architectures() -> tuple[tuple[int, int], ...]:
-    """Return the compute capabilities that this image was compiled for; empty where it names none. Raises UserError for
-    a wrong value of REPRO_ARCHITECTURES."""
-    words = os.environ.get("REPRO_ARCHITECTURES", "").split()
-    if wrong := [word for word in words if not re.fullmatch("[0-9]{2,3}", word)]:
-        raise UserError(f"REPRO_ARCHITECTURES: {wrong[0]} is no compute capability such as 80; images set it")
+    """Return the compute capabilities that this image's kernels were compiled for, as images/kernels.sh lists them;
+    empty outside of an image, and in one without kernels."""
+    listed = Path(IMAGE_KERNELS, "architectures.txt")
+    words = listed.read_text().split() if image_target() is not None and listed.exists() else []
     return tuple(divmod(int(word), 10) for word in words)
 
 

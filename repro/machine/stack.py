@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from .. import models
-from ..console import ROOT, one_line
+from ..console import INSTALLED, ROOT, one_line
 from ..installation import installed
 from . import nvml, packages
-from .build_cache import build_cache, is_awkward
+from .build_cache import build_cache, is_awkward, packaged_compiler
 from .devices import Device
 from .host import instructions
 
@@ -190,7 +190,8 @@ def inherited_environment() -> dict[str, str]:
 def process_environment(own: Mapping[str, str]) -> dict[str, str]:
     """Return all variables of a fork server and what it forks, with its `own`. Python finds this checkout before the
     caller's PYTHONPATH, and no module in the current folder."""
-    paths = os.pathsep.join([str(ROOT), *_python_path()])
+    # Python finds an installed repro, and PYTHONPATH would put all that is installed before Python's own library.
+    paths = os.pathsep.join([*([] if INSTALLED else [str(ROOT)]), *_python_path()])
     return {**inherited_environment(), **own, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
 
 
@@ -248,6 +249,9 @@ def server_environment(devices: Sequence[Device], torch: str | None = None) -> d
         "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
     }
+    own = torch in (None, installed("torch"))
+    if devices and own and (compiler := packaged_compiler()) is not None:
+        found["CUDA_HOME"] = str(compiler)
     if is_awkward(tempfile.gettempdir()):  # torch compiles some files there
         found["TMPDIR"] = str(caches / "tmp")
         os.makedirs(found["TMPDIR"], mode=0o700, exist_ok=True)

@@ -6,12 +6,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..console import UserError
-from ..models.recipe import Recipe
+from ..console import INSTALLED, UserError
+from ..formats import listing
+from ..installation import way_to_install
+from ..models.recipe import Images, Recipe, Text
 from ..paper.gpus import AMPERE
 from ..paper.settings import Settings
 from .packages import numbers
 
+_WITH_KERNELS = (
+    f"{way_to_install('kernels')}, with --no-build-isolation" if INSTALLED else "./run_all.sh --with-kernels"
+)
+# By major compute capability, as flash-attn-4 checks them itself; of the last its tiles have to fit into 99 KiB.
+_FLASH4_HEADS: dict[int, tuple[int, tuple[int, ...]]] = {
+    9: (256, ()),
+    10: (128, (256,)),
+    11: (128, (256,)),
+    12: (192, ()),
+}
 _FULLY_SHARD_SINCE = (2, 4)
 _PAPER_HOST_BYTES = 64e9  # per GPU (Appendix B); the authors' jobs request as much
 
@@ -106,14 +118,112 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
         if lacking:
             return Obstacle(
                 f"{recipe.name}'s custom kernels are not installed ({', '.join(lacking)})",
-                "./run_all.sh --with-kernels",
+                _WITH_KERNELS,
             )
     if settings.attention == "flash":
         if lacking_flash := flash_obstacle(recipe, capability):
             return lacking_flash
-        if "flash-attn" not in stack.packages:
-            return Obstacle("flash-attn is not installed", "./run_all.sh --with-kernels")
+        flash = {"flash-attn", "flash-attn-4"}.intersection(stack.packages)
+        if len(flash) > 1:
+            return Obstacle(
+                "flash-attn and flash-attn-4 are both installed, as one package", "uninstall both, then one"
+            )
+        if not flash:
+            return Obstacle(
+                "neither flash-attn nor flash-attn-4 is installed",
+                _WITH_KERNELS + ("" if INSTALLED else ", or --with-flash4 on a Hopper or Blackwell GPU"),
+            )
+        if "flash-attn-4" in flash and capability is not None and (lacking_4 := _flash4_obstacle(recipe, capability)):
+            return lacking_4
+    return next(filter(None, (part_obstacle(part, recipe, settings, count, stack) for part in settings.parts)), None)
+
+
+def _flash4_obstacle(recipe: Recipe, capability: tuple[int, int]) -> Obstacle | None:
+    """Return why flash-attn-4 (4.0.0b36) cannot train the recipe: it lacks a backward pass, or the head size."""
+    major, size = capability[0], recipe.head_size
+    where = f"compute capability {capability[0]}.{capability[1]}"
+    if major not in _FLASH4_HEADS:
+        return Obstacle(
+            f"flash-attn-4 has no backward pass for {where}", "use a Hopper or Blackwell GPU, or flash-attn's 2.8"
+        )
+    largest, others = _FLASH4_HEADS[major]
+    if size % 8 or not (8 <= size <= largest or size in others):
+        sizes = f"multiples of 8 up to {largest}{''.join(f', or {other}' for other in others)}"
+        return Obstacle(
+            f"flash-attn-4 has no attention heads of size {size} for {where}, only {sizes}",
+            "use flash-attn's 2.8, or leave flash out",
+        )
     return None
+
+
+def part_obstacle(name: str, recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Obstacle | None:
+    """Return why a part of modern training cannot run, or changes nothing, with these settings on `count` devices of
+    this stack; None where it can."""
+    from .. import models
+    from ..parts import BY_NAME, EXTRA
+
+    part, has = BY_NAME[name], stack.capability
+    serves = part.own if models.is_own(recipe.id) else recipe.family in part.families
+    where = "with FSDP" if settings.library == "fsdp" else "with ZeRO" if settings.library == "deepspeed" else ""
+    lacks = ""
+    if stack.torch < part.torch:
+        lacks = f"needs torch {'.'.join(map(str, part.torch))} or newer, this is {stack.packages.get('torch')}"
+    elif part.families and not serves:
+        lacks = f"serves {listing(part.families)}, not {recipe.name}"
+    elif settings.library not in part.engines:
+        lacks = f"does not run {where}"
+    elif part.capability is not None and (has is None or has < part.capability):
+        needs = "{}.{}".format(*part.capability)
+        lacks = (
+            f"needs a GPU of compute capability {needs}, this {'is a CPU' if has is None else 'has {}.{}'.format(*has)}"
+        )
+    else:
+        lacks = _of_part(name, recipe, settings, count, stack)
+    if lacks:
+        return Obstacle(f"the part {name} {lacks}", "leave it out")
+    if part.package and part.package not in stack.packages:
+        return Obstacle(f"the part {name} needs {part.package}, which is not installed", EXTRA)
+    return None
+
+
+def _of_part(name: str, recipe: Recipe, settings: Settings, count: int, stack: Stack) -> str:
+    """Return the condition of one part that these settings do not meet; empty where they meet it."""
+    half = settings.precision_of(recipe.precision)
+    compiled = compiles(recipe, settings)
+    no_text = (not isinstance(recipe.inputs, Text), f"serves language models, not {recipe.name}")
+    unmet = {
+        "bf16": [
+            (recipe.precision == "bf16", f"changes nothing: {recipe.name} trains in bf16"),
+            (
+                stack.capability is not None and stack.capability < AMPERE,
+                "needs an Ampere or newer GPU (compute capability 8.0)",
+            ),
+            (
+                settings.library == "deepspeed" and stack.capability is None and recipe.precision == "fp16",
+                "changes nothing: on a CPU DeepSpeed runs fp16 recipes in bf16",
+            ),
+        ],
+        "fused_adam": [
+            (settings.library == "fsdp" and half == "fp16", "cannot be stepped by FSDP's gradient scaler in fp16")
+        ],
+        "chunked_cross_entropy": [no_text],
+        "liger_cross_entropy": [
+            no_text,
+            (half == "fp16", "computes gradients before the loss is scaled, where those of fp16 vanish: add bf16"),
+        ],
+        "channels_last": [(not isinstance(recipe.inputs, Images), f"serves image models, not {recipe.name}")],
+        "no_wrapper": [(count > 1, f"is for one device, these are {count}")],
+        "bf16_reduction": [(count == 1, "changes nothing: one device reduces nothing")],
+        "selective_checkpointing": [(not settings.checkpointing, "needs activation checkpointing, which is off")],
+        "layer_compilation": [(not compiled, "changes nothing: these settings compile nothing")],
+        "cuda_graphs": [(not compiled, "needs a compiled model, and these settings compile nothing")],
+        "fp8": [(not compiled, "needs a compiled model, and these settings compile nothing")],
+        "timed_attention": [
+            (recipe.id == "roberta" and "fused_attention" not in settings.parts, "needs fused_attention before it"),
+            (settings.attention == "flash", "changes nothing: these settings run flash-attn"),
+        ],
+    }
+    return next((text for unmet_here, text in unmet.get(name, []) if unmet_here), "")
 
 
 def bf16_obstacle(recipe: Recipe, capability: tuple[int, int]) -> Obstacle | None:

@@ -19,8 +19,6 @@ taken=(--no-deps --no-build-isolation --require-hashes --requirement "$work/want
 "${pip[@]}" download --dest "$work" --no-binary flash-attn "${taken[@]}"
 mkdir "$work/source"
 tar -xf "$work"/flash*attn*.tar.gz -C "$work/source" --strip-components 1
-# Headers of CUDA 12.8 that torch's own wheels do not bring.
-"${pip[@]}" install --no-deps --target "$work/cuda" nvidia-cuda-nvcc-cu12==12.8.93 nvidia-cuda-cccl-cu12==12.8.90
 
 cat >"$work/kernels.cpp" <<'CPP'
 #include <ATen/cuda/CUDAContext.h>
@@ -43,7 +41,7 @@ sources=$work/source/csrc
 options=(-std=c++17 -O1 -fPIC -w -shared -DTORCH_EXTENSION_NAME=flash_attn_2_cuda -DTORCH_API_INCLUDE_EXTENSION_H)
 options+=(-I"$sources/flash_attn" -I"$sources/flash_attn/src" -I"$sources/cutlass/include")
 options+=(-isystem "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("include"))')")
-for include in "$site"/torch/include{,/torch/csrc/api/include} "$work"/cuda/nvidia/*/include "$site"/nvidia/*/include; do
+for include in "$site"/torch/include{,/torch/csrc/api/include} "$site"/nvidia/*/include{,/cccl}; do
     options+=(-isystem "$include")
 done
 g++ "${options[@]}" "$sources/flash_attn/flash_api.cpp" "$work/kernels.cpp" -o "$folder/flash_attn_2_cuda.so" \

@@ -49,7 +49,8 @@ named [
     inherit (builtins) concatStringsSep;
   };
   stdenv.cc.cc.lib = package "gcc-lib";
-  cudaPackages_12_8.cudatoolkit = package "cudatoolkit";
+  cudaPackages_12_8.cudatoolkit = package "cudatoolkit-12.8";
+  cudaPackages_13_0.cudatoolkit = package "cudatoolkit-13.0";
   python311 = package "python311" // {
     withPackages =
       choose:
