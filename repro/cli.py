@@ -18,10 +18,14 @@ from typing import Any, NoReturn
 
 from . import command, console
 from .commands import HELP, own_models
-from .console import FAILED, INTERRUPTED, OK, USAGE, Unfailing, UserError, say, suggest_names, visible_lines
+from .console import FAILED, INSTALLED, INTERRUPTED, OK, USAGE, Unfailing, UserError, say, suggest_names, visible_lines
 from .datafile import of_another
 from .machine.host import no_more_processes, process_limit
 
+_FRONT_DOOR = (
+    "run_all.sh test runs the tests. --with-kernels, --with-flash4, --with-modern and --with-tracking go first: see "
+    "the head of run_all.sh."
+)
 _MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # their results are in files even if stdout fails
 
 
@@ -196,8 +200,8 @@ def _overview() -> argparse.ArgumentParser:
         description="Measures the training step of the paper's nine models on the hardware at hand, extrapolates "
         "to training days, and compares them with the paper's Tables 1 and 4.\n\ncommands:\n"
         + "\n".join(f"  {name:{width}}  {help}" for name, help in HELP.items()),
-        epilog=f"Without a command: run. Its options: {command()} run --help\n"
-        "run_all.sh test runs the tests. --with-kernels and --with-tracking go first: see the head of run_all.sh.",
+        epilog=f"Without a command: run. Its options: {command()} run --help"
+        + ("" if INSTALLED else f"\n{_FRONT_DOOR}"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("--version", action="version", version=f"repro {__version__}")

@@ -10,9 +10,11 @@ from .. import command
 from ..console import UserError, suggest_names
 from ..datafile import expected_folder
 from ..record import BY_DAYS, DEFAULT, Clock, Record, other
+from ..survey.answers import Answers
 from . import measured, others, paper  # noqa: F401  # importing them registers their functions
-from .claim import MEASURED, RECOMPUTED, Claim, ClaimVerdict, Missing, judge, listed
+from .claim import MEASURED, RECOMPUTED, SURVEYED, Claim, ClaimVerdict, Missing, Settled, judge, listed
 from .facts import Working, shown
+from .survey import without_answers
 
 _NEAREST = 8  # most suggestions for an unknown id
 _STEPS = 5  # of a longer calculation only the last step is shown
@@ -54,31 +56,38 @@ class Checked:
         }
 
 
-def check_all(records: Sequence[Record] | None = None, clock: Clock = DEFAULT) -> list[Checked]:
+def check_all(
+    records: Sequence[Record] | None = None, clock: Clock = DEFAULT, answers: Answers | None = None
+) -> list[Checked]:
     """Return the verdict on every claim, in the order of the papers. Claims that need a run are checked on `records` by
-    `clock`; their reason adds the other clock's number where it differs. `records` is None without a run.
+    `clock`; their reason adds the other clock's number where it differs. `records` is None without a run. Claims about
+    the survey are checked on `answers`, None without any.
 
     Raises UserError where a file of expected/ is broken.
     """
-    return [_check(claim, records or (), clock) for claim in listed()]
+    return [_check(claim, records or (), clock, answers) for claim in listed()]
 
 
-def check(id: str, records: Sequence[Record] | None = None, clock: Clock = DEFAULT) -> Checked:
+def check(
+    id: str, records: Sequence[Record] | None = None, clock: Clock = DEFAULT, answers: Answers | None = None
+) -> Checked:
     """Return the verdict on one claim. Raises UserError for an unknown id, with suggestions."""
     claims = {claim.id: claim for claim in listed()}
     if id not in claims:
         meant = suggest_names(id, claims)[:_NEAREST]
         hint = f"did you mean {', '.join(meant)}? " if meant else ""
         raise UserError(f"unknown claim {id!r}: {hint}{command()} claims lists all {len(claims)}")
-    return _check(claims[id], records or (), clock)
+    return _check(claims[id], records or (), clock, answers)
 
 
-def _check(claim: Claim, records: Sequence[Record], clock: Clock) -> Checked:
+def _check(claim: Claim, records: Sequence[Record], clock: Clock, answers: Answers | None) -> Checked:
     if claim.not_checkable is not None:
         return Checked(claim, "not_checkable", claim.not_checkable, None)
     if claim.id in RECOMPUTED:
         working = RECOMPUTED[claim.id]()
         return Checked(claim, *judge(claim, working), working)
+    if claim.id in SURVEYED:
+        return _measured(claim, SURVEYED[claim.id](answers) if answers else without_answers(claim.id))
     if claim.id not in MEASURED:
         raise UserError(f"{expected_folder() / 'claims.csv'}: no function here checks the claim {claim.id}; remove it")
     by_clock = MEASURED[claim.id]
@@ -91,8 +100,10 @@ def _check(claim: Claim, records: Sequence[Record], clock: Clock) -> Checked:
     return replace(checked, reason=f"{checked.reason}; {text}")
 
 
-def _measured(claim: Claim, found: Working | Missing) -> Checked:
-    """Return the verdict on what the records of a run give."""
+def _measured(claim: Claim, found: Working | Missing | Settled) -> Checked:
+    """Return the verdict on what the records of a run, or answers to the survey, give."""
+    if isinstance(found, Settled):
+        return Checked(claim, found.verdict, found.reason, found.working)
     if not isinstance(found, Missing):
         return Checked(claim, *judge(claim, found), found)
     if found.largest_so_far and found.so_far and found.so_far.value.value > float(claim.published):

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 from ..datafile import columns, expected_folder, number, optional, positive, problem, read_once, rows
 from ..formats import Interval
 from ..record import Clock, Record
+from ..survey.answers import Answers
 from .facts import Working, shown
 
 Paper = Literal["paper", "review", "comment", "lab", "thesis"]
@@ -83,7 +84,7 @@ def listed() -> tuple[Claim, ...]:
         if precision is not None:
             row.parse("published", number, "a number, as its precision is one")
         reason = None if row["not_checkable"] == "-" else row.text("not_checkable")
-        if precision is None and reason is None:
+        if precision is None and reason is None and _is_number(row["published"]):
             row.problem("precision", "a positive number, as the claim is to be checked")
         found.append(
             Claim(
@@ -100,6 +101,14 @@ def listed() -> tuple[Claim, ...]:
     if not found:
         problem(file, 2, 1, "id", "the end of the file", "a claim")
     return tuple(found)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        number(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _id(text: str) -> str:
@@ -171,10 +180,21 @@ class Missing:
     largest_so_far: bool = False
 
 
+@dataclass(frozen=True)
+class Settled:
+    """The verdict that a claim's own function gives, with its reason: where the published is no single number, or the
+    answers are those of other people than the paper's."""
+
+    verdict: Literal["holds", "differs"]
+    reason: str
+    working: Working
+
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 RECOMPUTED: dict[str, Callable[[], Working]] = {}
 MEASURED: dict[str, Callable[[Sequence[Record], Clock], Working | Missing]] = {}
+SURVEYED: dict[str, Callable[[Answers], Working | Missing | Settled]] = {}
 
 
 def recomputes(id: str, **arguments: Any) -> Callable[[Callable[..., Working]], Callable[..., Working]]:
@@ -189,9 +209,14 @@ def measures(
     return _registers(MEASURED, id, arguments)
 
 
+def surveys(id: str) -> Callable[[Function], Function]:
+    """Return a decorator for the function of a claim that needs answers to the survey: `function(answers, id=id)`."""
+    return _registers(SURVEYED, id, {"id": id})
+
+
 def _registers(functions: dict[str, Any], id: str, arguments: dict[str, Any]) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
-        if id in RECOMPUTED or id in MEASURED:
+        if id in RECOMPUTED or id in MEASURED or id in SURVEYED:
             raise ValueError(f"two functions for the claim {id}")
         functions[id] = partial(function, **arguments)
         return function

@@ -15,7 +15,7 @@ from ..lab.specification import LabRun, lab_runs
 from ..money import prices
 from ..paper.arithmetic import by_place, recipe_of, training_flops
 from ..paper.gpus import by_name, paper_gpus
-from ..paper.tables import COUNTS, Cell, Table, originals, quantities
+from ..paper.tables import COUNTS, Cell, Table, original_trainings, quantities
 
 
 def days(table: Table, model: str, gpu: str, gpus: int) -> Working:
@@ -28,7 +28,7 @@ def days(table: Table, model: str, gpu: str, gpus: int) -> Working:
 
 def original(model: str) -> Working:
     """Return the GPU-days of a model's original training."""
-    found = originals()[model]
+    found = original_trainings()[model]
     if found.gpus is None or found.days is None:
         absent("figure6.csv", "GPUs and days", model)
     value = f"{found.gpus} {found.gpu} for {counted(found.days, 'day')}"
@@ -38,7 +38,7 @@ def original(model: str) -> Working:
 
 def original_gpus(model: str) -> Working:
     """Return the number of GPUs of a model's original training."""
-    found = originals()[model]
+    found = original_trainings()[model]
     if found.gpus is None:
         absent("figure6.csv", "GPUs", model)
     return Working.read(found.gpus, Row("figure6.csv", model, f"{found.gpus} {found.gpu}", found.source))

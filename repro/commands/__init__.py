@@ -19,6 +19,7 @@ HELP = {
     "calibrate": "measure this machine's speeds (products, copies, launches, exchanges) for predictions on it",
     "audit": "say of every published cell whether it can be true, by the FLOP/s that it implies",
     "claims": "recompute the numbers in the papers' sentences, and say which hold",
+    "survey": "ask the paper's survey again, count its answers, and say who can train what",
     "recommend": "say which machine to buy or rent for a model, a budget and a deadline",
     "rent": "say what renting costs: on demand, reserved, spot with interruptions, storage",
     "breakeven": "say when owning beats renting, with electricity, resale, energy and CO2",

@@ -12,7 +12,7 @@ from ..claims import Checked, check, check_all
 from ..claims.facts import shown
 from ..claims.measured import unsettling
 from ..console import say
-from ..formats import FOR_MACHINES, Format, add_format, prose, render
+from ..formats import FOR_MACHINES, Format, add_format, path, prose, render
 from ..record import add_clock
 from ..run.reading import add_measured, measured
 from .printout import answered
@@ -23,6 +23,14 @@ def options(parser: argparse.ArgumentParser) -> None:
         "id", type=str.lower, nargs="?", metavar="ID", help="show the rows and the arithmetic behind this claim"
     )
     add_measured(parser, "check what needs measurements on this run")
+    parser.add_argument(
+        "--survey",
+        action="append",
+        type=path,
+        metavar="ANSWERS.csv",
+        help="check what is about the survey on these answers: the authors' artifacts/survey.csv, or others'; several "
+        "times for several files",
+    )
     add_clock(parser)
     add_format(parser)
 
@@ -30,10 +38,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     runs = measured(given.measured) if given.measured else None
     records = runs.records if runs else None
+    answers = None
+    if given.survey:
+        from .survey import read_answers  # with predictions, which nothing else here needs
+
+        answers = read_answers(given.survey)
     if given.id is not None:
-        print(_traced(check(given.id, records, given.clock), given.format))
+        print(_traced(check(given.id, records, given.clock, answers), given.format))
         return 0
-    checked = check_all(records, given.clock)
+    checked = check_all(records, given.clock, answers)
     if runs and (why := unsettling(runs.records)):
         say(f"{runs.name}: {why}")
     if given.format in FOR_MACHINES:

@@ -21,6 +21,7 @@ from altair.utils.schemapi import debug_mode
 from .panels import Draw, Look, Panel, State, described, looks
 
 _WIDTH = 340  # pixels, the width of a phone: text keeps its size there
+_WIDE_LABELS = {"left": 18, "right": 3, "top": 3, "bottom": 3}
 _LINE = 17  # pixels of a line of bars or fields
 _INK = "currentColor"
 _STATES: dict[State, tuple[str, str, str]] = {
@@ -108,7 +109,7 @@ def _bars(panel: Panel, rows: Rows) -> alt.LayerChart:
     return _layer(
         base.mark_bar(height=11).encode(color=_colour("series", series, columns=2)),
         numbers.encode(x="end:Q", text=alt.Text("value:Q", format=".2~f")),
-    ).properties(height=len(rows) * _LINE, padding={"left": 18, "right": 3, "top": 3, "bottom": 3})  # wide labels
+    ).properties(height=len(rows) * _LINE, padding=_WIDE_LABELS)
 
 
 def _pairs(panel: Panel, rows: Rows) -> alt.LayerChart:
@@ -229,6 +230,45 @@ def _lines(panel: Panel, rows: Rows) -> alt.LayerChart:
     return _layer(base.mark_line(strokeWidth=1.5), _reference(panel, "y"), points).properties(height=190)
 
 
+def _stacks(panel: Panel, rows: Rows) -> alt.LayerChart:
+    """Draw a bar for every group, in the order of the rows, of a part for each series with its number."""
+    series, groups = _series(panel, rows), _names(rows, "group")
+    ends = dict.fromkeys(groups, 0.0)
+    for row in sorted(rows, key=lambda row: list(series).index(row["series"])):
+        row |= {"start": ends[row["group"]], "end": ends[row["group"]] + row["value"]}
+        row |= {"middle": (row["start"] + row["end"]) / 2}
+        ends[row["group"]] = row["end"]
+    most = max(ends.values())
+    for row in rows:
+        row["number"] = f"{row['value']:g}" if row["value"] >= most / 18 else ""  # a narrower part has no room
+    scale = alt.Scale(domain=[0, most], nice=False)
+    base = alt.Chart().encode(y=alt.Y("group:N", sort=groups, title=panel.y or None, axis=alt.Axis(labelLimit=220)))
+    return _layer(
+        base.mark_bar(height=15).encode(
+            x=alt.X("start:Q", title=panel.x, scale=scale), x2="end:Q", color=_colour("series", series, columns=3)
+        ),
+        base.mark_text(color="#111111").encode(x="middle:Q", text="number:N"),
+    ).properties(height=len(groups) * 20, padding=_WIDE_LABELS)
+
+
+def _spans(panel: Panel, rows: Rows) -> alt.LayerChart:
+    """Draw a mark for every group and series, with a line from its lower to its upper bound."""
+    series, groups = _series(panel, rows), _names(rows, "group")
+    low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
+    scale = alt.Scale(domain=[min(0.0, low), high])
+    base = alt.Chart().encode(
+        y=alt.Y("group:N", sort=groups, title=None, axis=alt.Axis(labelLimit=220)),
+        color=_colour("series", series),
+        yOffset=alt.YOffset("series:N", sort=list(series)),
+    )
+    return _layer(
+        base.mark_rule(strokeWidth=2, opacity=0.8).encode(x=alt.X("low:Q", title=panel.x, scale=scale), x2="high:Q"),
+        base.mark_point(filled=True, size=50, opacity=1).encode(
+            x=alt.X("value:Q", title=panel.x), shape=_shape("series", series)
+        ),
+    ).properties(height=len(groups) * 26, padding=_WIDE_LABELS)
+
+
 _DRAWN: dict[Draw, Callable[[Panel, Rows], alt.LayerChart]] = {
     "strips": _strips,
     "bars": _bars,
@@ -236,6 +276,8 @@ _DRAWN: dict[Draw, Callable[[Panel, Rows], alt.LayerChart]] = {
     "grid": _grid,
     "trades": _trades,
     "lines": _lines,
+    "stacks": _stacks,
+    "spans": _spans,
 }
 
 

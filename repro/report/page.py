@@ -1,4 +1,4 @@
-"""report.html: one file that needs no network and is readable without scripts."""
+"""report.html and survey.html: each one file that needs no network and is readable without scripts."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..run.corrected import MEASURED_ELSEWHERE
 from .charts import svg
 from .content import AUDIT, CLAIMS, VERDICTS, Content
 from .panels import numbers, unit
+from .survey import SurveyPage
 
 # The symbol before a coloured word.
 _SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {
@@ -32,8 +33,8 @@ _SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).it
 }
 
 
-def page(content: Content) -> str:
-    """Return the page as HTML."""
+def page(content: Content | SurveyPage) -> str:
+    """Return the page of a report, or of a survey, as HTML."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -42,7 +43,8 @@ def page(content: Content) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"shown": partial(cell_text, nothing="—"), "numeric": _numeric}
-    return environment.get_template("template.html").render(
+    template = "survey.html" if isinstance(content, SurveyPage) else "report.html"
+    return environment.get_template(template).render(
         content=content,
         version=__version__,
         counts=COUNTS,

@@ -1,0 +1,290 @@
+"""`repro survey`: the survey's questions, people's answers as counts, and who of them can train what."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import command, formats, models
+from ..console import UserError, markdown, say
+from ..formats import FOR_MACHINES, Format, add_format, as_json, cell_text, counted, path, prose, render
+from ..survey import shares, training
+from ..survey.allocations import LASTS
+from ..survey.answers import Answers, read
+from ..survey.disclosure import FEWER, LEAST, shown, single
+from ..survey.questions import form, listed
+from ..survey.shares import Compared, compared, figure_1, figure_8
+from .own_models import add_models
+from .printout import answered, printout
+
+_HEADLINE = "pythia-1b"  # the model of the headline, where it is among the models
+_MOST_PROBLEMS = 30  # lines on what was left out
+_TRAINING = {"models", *map(str.lower, LASTS)}  # options of what people can train
+_ORIGIN = (
+    "Days are those that one would really wait, on the paper's stack, of a model of your own on the installed one: of "
+    "the paper's cells as `table 1 --corrected` predicts them, or those of the free lunch alone where these are "
+    "predicted to be fewer, measured where that is the origin; of other GPUs predicted."
+)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "answers",
+        nargs="*",
+        type=path,
+        metavar="ANSWERS.csv",
+        help="a form's export as CSV, or the authors' artifacts/survey.csv; several files are one survey",
+    )
+    add("--questions", action="store_true", help="print the questions and their choices, to ask them again")
+    add(
+        "--train",
+        action="store_true",
+        help="print who can train which model with the GPUs that they may use; without answers: what the paper's "
+        "academic hardware can train",
+    )
+    add("--all", action="store_true", help=f"also print counts below {LEAST}, by which people may be recognised")
+    add("--out", type=path, metavar="DIR", help="also write survey.html, a page with the figures, into this folder")
+    lasting = parser.add_argument_group("how long an allocation lasts, with --train")
+    for name, days in LASTS.items():
+        text = _lasting(days).replace(" ", "").replace("days", "d")
+        lasting.add_argument(f"--{name.lower()}", metavar=text, help=f'of who answered "{name}" (default: {text})')
+    add_models(parser, "recipes to train, by id (default: all nine)")
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    _check(given)
+    if given.questions:
+        return _questions(given.format)
+    lasts = {
+        name: formats.days(text, f"--{name.lower()}") if (text := getattr(given, name.lower())) else days
+        for name, days in LASTS.items()
+    }
+    wanted = models.listed(given.models, models.find_traced)
+    if not given.answers:
+        return _papers(given.format, wanted, lasts)
+    answers = read_answers(given.answers, given.all)
+    reached = training.reach(answers, wanted, lasts) if given.out or given.train else []
+    if given.out:
+        say(_page(answers, reached, wanted, lasts, given.all, given.out))
+    if given.train:
+        return _train(given.format, answers, reached, wanted, lasts, given.all)
+    return _shares(given.format, answers, given.all)
+
+
+def read_answers(files: Sequence[Path], show_all: bool = False) -> Answers:
+    """Read answers, and print what was left out. Raise UserError for too few people to show any count of."""
+    answers = read(files)
+    for problem in answers.problems[:_MOST_PROBLEMS]:
+        say(problem)
+    if len(answers.problems) > _MOST_PROBLEMS:
+        say(f"and {counted(len(answers.problems) - _MOST_PROBLEMS, 'more line')} such as these")
+    if len(answers.people) < LEAST and not show_all:
+        names = ", ".join(map(str, files))
+        raise UserError(f"{names}: answers of {FEWER} people, of whom nothing is shown; survey --all shows it")
+    return answers
+
+
+def _check(given: argparse.Namespace) -> None:
+    """Raise UserError where nothing is asked, or an option changes nothing."""
+    if not (given.answers or given.questions or given.train):
+        raise UserError(
+            f"nothing to count: name ANSWERS.csv, or ask with --questions or --train; see {command()} survey --help"
+        )
+    if given.questions and (given.answers or given.train or given.out or given.all):
+        raise UserError("--questions prints the form alone: leave answers, --train, --out and --all out")
+    asked = [name for name in vars(given) if name in _TRAINING and getattr(given, name) is not None]
+    if asked and not (given.train or given.out):
+        raise UserError(f"--{asked[0]} is of what people can train: add --train")
+    if not given.answers and (given.all or given.out):
+        raise UserError(f"--{'all' if given.all else 'out'} is of people's answers: name ANSWERS.csv")
+
+
+def _questions(format: Format) -> int:
+    if format in FOR_MACHINES:
+        print(render(form(), format))
+        return 0
+    source = (
+        "The questions of the paper's Table 2 (Appendix A), with their choices. What came later is marked as added; "
+        "survey_questions.csv of expected/ has a source for each."
+    )
+    if format == "markdown":
+        print(
+            "\n".join(["# Survey on academic compute", "", prose(source, format), "", *listed("## ", "- ", markdown)])
+        )
+    else:
+        print("\n".join([source, "", *listed("", "  - ")]))
+    return 0
+
+
+def _shares(format: Format, answers: Answers, show_all: bool) -> int:
+    rows = shares.rows(answers, show_all)
+    if format == "csv":
+        print(render(rows, format))
+        return 0
+    found = compared(answers, show_all)
+    sentences = [_people(answers, show_all), *_differing(found)]
+    notes = _share_notes(found, show_all)
+    if format == "json":
+        print(as_json({"answer": " ".join(sentences), "rows": rows, "notes": notes}))
+        return 0
+    parts = [_titled("Shares of section 2 and figure 8", [_share(each) for each in found], format)]
+    for each in figure_1(answers, show_all):
+        of = shown(each.of, show_all)
+        title = f"Figure 1, {each.title}: how long at most one may use N of them ({of} answered)"
+        parts.append(_titled(title, shares.availability_table(each), format))
+    for panel in figure_8(answers, show_all):
+        title = f"Figure 8, {panel.title} ({shown(panel.of, show_all)} answered)"
+        parts.append(_titled(title, shares.breakdown_table(panel), format))
+    parts.append("\n".join(f"- {prose(note, format)}" for note in notes))
+    print(answered("\n".join(sentences), parts, format))
+    return 0
+
+
+def _people(answers: Answers, show_all: bool) -> str:
+    """Return the sentence on who answered."""
+    return f"{len(answers.people)} people answered: {'; '.join(answers.named(show_all))}."
+
+
+def _differing(found: Sequence[Compared]) -> list[str]:
+    """Return the sentence on which shares differ from the paper's."""
+    held = [each for each in found if each.differs is not None]
+    differing = [each for each in held if each.differs]
+    if not held:
+        return ["No share of the paper can be compared."]
+    text = f"Of {counted(len(held), 'share')} that the paper prints, {len(differing)} differ beyond the 95 % interval"
+    if not differing:
+        return [f"{text}."]
+    listed = "; ".join(each.said for each in differing)
+    return [f"{text}: {listed}."]
+
+
+def _share(each: Compared) -> dict[str, Any]:
+    value = each.value
+    return {
+        "share": each.what,
+        "people": each.count.text,
+        "percent": value and f"{value.value:.0f}",
+        "95 % interval": value and f"{value.low:.0f} to {value.high:.0f}",
+        "paper": each.paper_text,
+        "differs": None if each.differs is None else formats.yes(each.differs),
+    }
+
+
+def _titled(title: str, rows: Sequence[dict[str, Any]], format: Format) -> str:
+    heading = f"### {prose(title, format)}" if format == "markdown" else f"{title}:"
+    return f"{heading}\n\n{render(rows, format)}"
+
+
+def _share_notes(found: Sequence[Compared], show_all: bool) -> list[str]:
+    return [
+        *(f"{each.what[0].upper()}{each.what[1:]}: {each.note}." for each in found if each.note),
+        "A share is of those who answered its question. Its interval is Wilson's, of 95 %, for who else might have "
+        "answered; it differs where the paper's number, as rounded, lies outside.",
+        "Figure 1 counts who filled in every row, or has none of these GPUs, as the paper's does.",
+        _hiding(show_all),
+    ]
+
+
+def _hiding(show_all: bool) -> str:
+    if show_all:
+        return f"Counts below {LEAST} are shown, as --all asks: people may be recognised by them."
+    return (
+        f'Counts below {LEAST} are "{FEWER}"; others are "not shown" where a hidden one would follow from them '
+        "(docs/survey.md)."
+    )
+
+
+def _train(
+    format: Format,
+    answers: Answers,
+    reached: Sequence[training.Reach],
+    wanted: Sequence[str],
+    lasts: Mapping[str, float],
+    show_all: bool,
+) -> int:
+    sentences = [*_headlines(reached, wanted, show_all), _people(answers, show_all)]
+    rows = training.rows(reached, wanted, lasts, show_all)
+    if format not in FOR_MACHINES:
+        rows = [
+            {key: text.replace("_", " ") if isinstance(text, str) else text for key, text in row.items()}
+            for row in rows
+        ]
+    print(printout(sentences, rows, _reach_notes(answers, lasts, show_all), format))
+    return 0
+
+
+def _headlines(found: Sequence[training.Reach], wanted: Sequence[str], show_all: bool) -> list[str]:
+    """Return the sentences on the model of the headline."""
+    first = found[wanted.index(_HEADLINE) if _HEADLINE in wanted else 0]
+    return [training.headline(first, show_all), training.best_change(first, show_all)]
+
+
+def _reach_notes(answers: Answers, lasts: Mapping[str, float], show_all: bool) -> list[str]:
+    left = single(training.not_known(answers, lasts), len(answers.people), show_all).shown
+    return [
+        f"Of {left} people the GPUs are not known, or no card of the catalogue stands for them (survey_cards.csv of "
+        "expected/): they count as people who cannot train.",
+        *_training_notes(lasts),
+        "More by one change: people who cannot train it naively now, and could with the methods, with allocations one "
+        "choice longer, or with twice the GPUs for as long; then by: who could besides those who can with everything.",
+        "The last columns are one more person: with the paper's academic hardware, 1 to 8 RTX 3090, A6000 or A100, for "
+        "days and for weeks; the least methods that suffice.",
+        _hiding(show_all),
+    ]
+
+
+def _page(
+    answers: Answers,
+    reached: Sequence[training.Reach],
+    wanted: Sequence[str],
+    lasts: Mapping[str, float],
+    show_all: bool,
+    folder: Path,
+) -> str:
+    """Write the page, and return the sentence that says where it is."""
+    from ..report.survey import SurveyPage, figures, training_rows
+    from ..report.write import write_survey
+
+    found = compared(answers, show_all)
+    headline, *sentences = _headlines(reached, wanted, show_all)
+    content = SurveyPage(
+        headline,
+        [*sentences, _people(answers, show_all), *_differing(found)],
+        training_rows(training.rows(reached, wanted, lasts, show_all)),
+        _reach_notes(answers, lasts, show_all),
+        [_share(each) for each in found],
+        _share_notes(found, show_all),
+        figures(answers, reached, show_all),
+    )
+    return write_survey(content, folder)
+
+
+def _papers(format: Format, wanted: Sequence[str], lasts: Mapping[str, float]) -> int:
+    rows = training.papers_rows(wanted, lasts)
+    sentences = training.papers_sentences(wanted, lasts)
+    if format not in FOR_MACHINES:
+        rows = [_papers_line(row) for row in rows]
+    print(printout(sentences, rows, _training_notes(lasts), format))
+    return 0
+
+
+def _training_notes(lasts: Mapping[str, float]) -> list[str]:
+    long = ", ".join(f'"{name}" {_lasting(days)}' for name, days in lasts.items())
+    return [f"Allocations last: {long}.", _ORIGIN]
+
+
+def _lasting(days: float) -> str:
+    return f"{24 * days:g} h" if days < 1 else f"{days:g} days"
+
+
+def _papers_line(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of the paper's academic hardware for people: days, and on how many GPUs."""
+    line = {"model": row["model"], "GPU": row["gpu"]}
+    for level in training.LEVELS:
+        days, gpus, origin = (row[f"{level}_{name}"] for name in ("days", "gpus", "origin"))
+        line[f"{level}, days"] = None if days is None else f"{cell_text(days)} on {gpus}, {origin}"
+    return line | {f"within {name}": row[f"within_{name}"].replace("_", " ") for name in ("days", "weeks")}

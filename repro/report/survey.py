@@ -1,0 +1,134 @@
+"""survey.html: the survey's answers as a page, with the paper's figures 1 and 8, and who can train what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..survey import shares
+from ..survey.answers import Answers
+from ..survey.disclosure import FEWER, NOT_SHOWN
+from ..survey.questions import NOT_AVAILABLE
+from ..survey.shares import Availability, Breakdown, Compared
+from ..survey.training import CALLED, LEVELS, Reach
+from .panels import Figure, Origin, Panel, Point, Span
+
+PAGE = "survey.html"
+
+
+@dataclass(frozen=True)
+class SurveyPage:
+    """The content of the page. `training` is the table of who can train what."""
+
+    headline: str
+    sentences: Sequence[str]
+    training: Sequence[dict[str, Any]]
+    training_notes: Sequence[str]
+    shares: Sequence[dict[str, Any]]
+    notes: Sequence[str]
+    figures: Sequence[Figure]
+
+
+def figures(answers: Answers, reached: Sequence[Reach], show_all: bool) -> list[Figure]:
+    """Return the figures that have something to show."""
+    people = f"answers of {len(answers.people)} people"
+    every = [
+        _training(reached, people, show_all),
+        _shares(shares.compared(answers, show_all), people),
+        Figure(
+            "1",
+            "How long one may use N GPUs",
+            "How many people may use so many GPUs, and for how long at most. Who may use none is left out.",
+            [panel for each in shares.figure_1(answers, show_all) if (panel := _availability(each)) is not None],
+        ),
+        Figure(
+            "8",
+            "Who answered, and what they have",
+            "How many people made each choice. A choice without a bar has fewer than 3 people, or is not shown.",
+            [panel for each in shares.figure_8(answers, show_all) if (panel := _breakdown(each)) is not None],
+        ),
+    ]
+    return [figure for figure in every if figure.panels]
+
+
+def _training(reached: Sequence[Reach], people: str, show_all: bool) -> Figure:
+    """Return the figure of who can train each model: naively, and who besides with the methods."""
+    rows = []
+    for each in reached:
+        last, at = 0, each.shown(show_all)
+        for level in LEVELS:
+            number = at[level]
+            if isinstance(number, int):
+                if number > last:
+                    rows.append(Point(each.model, CALLED[level], number - last))
+                last = number
+    measured = any("measured" in each.origins for each in reached)
+    origin: Origin = "measured and predicted" if measured else "predicted"
+    panel = Panel(origin, "People by model", "stacks", f"of {reached[0].of} people", rows, people)
+    says = (
+        "How many people can train each model in the time for which they may use their GPUs: naively, besides these "
+        "with the free lunch, and besides these with all methods. Where a number is hidden, the next bar includes it."
+    )
+    return Figure("", "Who can train what", says, [panel] if rows else [])
+
+
+def _shares(found: Sequence[Compared], people: str) -> Figure:
+    """Return the figure of the shares beside the paper's."""
+    rows = []
+    for each in found:
+        if each.value is not None and each.claim != "survey-data-center":
+            rows.append(Span(each.what, "answers", each.value.value, each.value.low, each.value.high))
+            rows.append(Span(each.what, "paper", each.paper.value, each.paper.low, each.paper.high))
+    panel = Panel(
+        "answered", "Shares", "spans", "% of who answered", rows, f"{people}; section 2, figure 8", groups="share"
+    )
+    says = "Each share with its 95 % interval, and the paper's with the bounds of its rounding."
+    return Figure("", "Shares of section 2 beside the paper's", says, [panel] if rows else [])
+
+
+def _availability(found: Availability) -> Panel | None:
+    """Return figure 1 for one kind of GPUs; None where nothing can be shown."""
+    rows = []
+    for gpus, of_gpus in found.rows:
+        name = f"{gpus}+" if gpus == found.rows[-1][0] else str(gpus)
+        shown = [row for row in of_gpus if row.count.people is not None]
+        rows += [Point(name, row.choice, row.count.people or 0) for row in shown if row.choice != NOT_AVAILABLE]
+        hidden = found.of - sum(row.count.people or 0 for row in shown)
+        if hidden and any(row.choice == NOT_AVAILABLE for row in shown):
+            rows.append(Point(name, NOT_SHOWN, hidden))
+    if not rows:
+        return None
+    source = f"{found.of} people who filled in every row"
+    return Panel("answered", found.title, "stacks", "people", rows, source, y="number of GPUs", groups="GPUs")
+
+
+def _breakdown(found: Breakdown) -> Panel | None:
+    """Return a panel of figure 8; None where nothing can be shown."""
+    rows = [Point(row.choice, "people", row.count.people) for row in found.rows if row.count.people is not None]
+    if not rows:
+        return None
+    hidden = [row.choice for row in found.rows if row.count.hidden == FEWER]
+    source = f"{found.of} people" + (f"; {FEWER} each: {', '.join(hidden)}" if hidden else "")
+    return Panel("answered", found.title, "bars", "people", rows, source, groups="choice")
+
+
+def training_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the table of who can train what with headings for people."""
+    names = {
+        "of": "people",
+        "more_by_methods": "more by the methods",
+        "more_by_longer": "more by longer allocations",
+        "more_by_gpus": "more by twice the GPUs",
+        "then_by_longer": "then more by longer",
+        "then_by_gpus": "then more by twice the GPUs",
+        "paper_days": "the paper's academic, days",
+        "paper_weeks": "the paper's academic, weeks",
+    }
+    return [
+        {
+            names.get(key, key.replace("_", " ")): value.replace("_", " ") if isinstance(value, str) else value
+            for key, value in row.items()
+        }
+        for row in rows
+    ]

@@ -1,0 +1,330 @@
+"""People's answers to the survey, read from the spreadsheets that form services export, and from the authors' file.
+
+A spreadsheet is data from others, and private: a cell is only ever compared with the known choices, never printed,
+also in no error. Errors name the file, the row as a spreadsheet counts it, and the column.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import command, files
+from ..console import UserError, visible
+from ..datafile import read_once
+from ..formats import counted
+from .disclosure import exclusive
+from .questions import AUTHORS_COLUMNS, OTHER, Question, all_columns, gpus, plain, questions, spellings
+
+AUTHORS_PEOPLE = 50  # answers in the authors' file (section 2)
+BUDGETS = ("0 USD", "up to 500 USD", "501 to 1,000 USD", "1,001 to 5,000 USD", "more than 5,000 USD")
+_UP_TO = (0, 500, 1000, 5000)
+_NOTHING = {"none", "no", "zero", "nothing", "no budget", "nil", "no cloud budget"}
+_DIGITS = 15  # of a budget
+_NO_SUMS = {"m", "million", "hour", "hours", "h", "day", "week", "gpu", "gpus", "machines"}
+_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_OWN_FORMATS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # Excel and OpenDocument; old Excel
+# Headings of columns that a form service adds, by which it knows a person; a name only where there is no other.
+_IDENTITIES = (
+    re.compile(
+        r"(your )?(e ?mail( address)?|recipientemail|user ?name|respondent|participant)"
+        r"|(respondent|response|participant) ?id"
+    ),
+    re.compile("(your |full )?name( optional)?"),
+)
+_TIME = re.compile(r"\b(time|timestamp|date|start(ed)?|submitted|completed|completion)\b")
+_NOBODY = {"", "anonymous", "anon", "n a", "na", "none", "no"}  # as `plain` has them
+
+
+@dataclass(frozen=True)
+class Person:
+    """One person's answers: by column the choices as printed, or `OTHER`. A column without an answer is not there."""
+
+    chosen: Mapping[str, frozenset[str]]
+
+    def has(self, column: str, *choices: str) -> bool:
+        """Return whether one of these choices was made."""
+        return not self.chosen.get(column, frozenset()).isdisjoint(choices)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of answers: its name, SHA-256, and number of people; `authors` where it has the columns of the
+    authors' file, and as many people."""
+
+    name: str
+    digest: str
+    people: int
+    authors: bool
+
+    def called(self, people: int | str) -> str:
+        """Return what the file is, for a sentence, with its number of people as shown."""
+        what = "taken for the authors' file by its columns and" if self.authors else "of others than the paper's"
+        return f"{visible(Path(self.name).name)} ({what} {people} people, sha256 {self.digest[:16]})"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of all files. `columns` are those that a file asks; `problems` a line each on what was left out."""
+
+    people: Sequence[Person]
+    columns: frozenset[str]
+    sources: Sequence[Source]
+    problems: Sequence[str]
+
+    @property
+    def authors(self) -> bool:
+        """Return whether these are the paper's own people and no others."""
+        return len(self.sources) == 1 and self.sources[0].authors
+
+    def named(self, show_all: bool = False) -> list[str]:
+        """Return what each file is, with its number of people as shown."""
+        people = [source.people for source in self.sources]
+        counts = exclusive(people, sum(people), show_all or len(people) == 1)
+        return [source.called(count.shown) for source, count in zip(self.sources, counts, strict=True)]
+
+
+@dataclass
+class _Found:
+    """What was read so far: people by what identifies them, with the place of their row."""
+
+    people: dict[object, Person] = field(default_factory=dict)
+    places: dict[object, str] = field(default_factory=dict)
+    columns: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+
+def read(paths: Sequence[Path]) -> Answers:
+    """Read the files. Raise UserError for one that is no spreadsheet as CSV, has no question in its first row or no
+    answer, or is given twice."""
+    found, sources = _Found(), list[Source]()
+    for path in paths:
+        data = _content(path)
+        digest = hashlib.sha256(data).hexdigest()
+        if other := next((source for source in sources if source.digest == digest), None):
+            raise UserError(f"{path} has the same content as {other.name}: name each file once")
+        people, header = _read(path, data, found)
+        authors = header == AUTHORS_COLUMNS and people == AUTHORS_PEOPLE
+        sources.append(Source(str(path), digest, people, authors))
+    return Answers(tuple(found.people.values()), frozenset(found.columns), sources, found.problems)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        data = files.read(path)
+    except OSError as error:
+        reason = "not found" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise UserError(f"{path}: {reason}, expected the answers as a CSV file") from None
+    if not data.removeprefix(codecs.BOM_UTF8).strip():
+        raise UserError(f"{path}, row 1: the file is empty, expected a header row of questions")
+    if data.startswith(_OWN_FORMATS):
+        raise UserError(f"{path}, row 1: a spreadsheet's own format, expected CSV: save it as CSV in UTF-8")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UserError(f"{path}, row 1, column 1: UTF-16, expected UTF-8: save it as CSV in UTF-8")
+    return data
+
+
+def _read(path: Path, data: bytes, found: _Found) -> tuple[int, tuple[str, ...]]:
+    """Add a file's people, and return their number and the header as names of columns."""
+    text = data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape")
+    records = _records(path, text)
+    header = next(records, [])
+    places = _recognised(path, header, text)
+    _missing(path, header, places, found)
+    others = [place for place in range(len(header)) if place not in places.values()]
+    identities = _identities(header, others)
+    timed = any(_TIME.search(plain(header[place])) for place in others)
+    unknown: dict[str, list[int]] = {}
+    people = answered = 0
+    for row, cells in enumerate(records, start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(header):
+            place = min(len(cells), len(header)) + 1
+            found.problems.append(
+                f"{path}, row {row}, column {place}: {counted(len(cells), 'cell')} where the header has {len(header)}; "
+                "the row is left out"
+            )
+            continue
+        person = _person(cells, places, row, unknown)
+        if not person.chosen:
+            found.problems.append(f"{path}, row {row}: it answers no question, and is left out")
+            continue
+        answered += 1
+        people += _add(path, row, cells, person, identities, timed, found)
+    for column, there in unknown.items():
+        more = f", as in {counted(len(there) - 1, 'more row')}" if len(there) > 1 else ""
+        number = all_columns()[column].number
+        found.problems.append(
+            f"{path}, row {there[0]}, column {places[column] + 1} (question {number}): an answer that is none of the "
+            f"choices, counted as other{more}"
+        )
+    if not answered:
+        raise UserError(f"{path}, row 2: no answers, expected a row for each person")
+    found.columns |= {column for column in places if all_columns()[column].kind != "text"}
+    return people, tuple(cell.strip().casefold() for cell in header)
+
+
+def _records(path: Path, text: str) -> Iterator[list[str]]:
+    reader, row = csv.reader(io.StringIO(text, newline=""), strict=True), 0
+    try:
+        for row, cells in enumerate(reader, start=1):
+            for column, cell in enumerate(cells, start=1):
+                if re.search("[\udc80-\udcff]", cell):
+                    raise UserError(f"{path}, row {row}, column {column}: no UTF-8: save it as CSV in UTF-8")
+            yield cells
+    except csv.Error as error:
+        raise UserError(f"{path}, row {row + 1}: no CSV ({error}): save it as CSV in UTF-8") from None
+
+
+def _recognised(path: Path, header: Sequence[str], text: str) -> dict[str, int]:
+    """Return the place of each column that asks a question. Raise UserError where there is none, or another delimiter
+    makes more of the header."""
+    places = _places(header)
+    for delimiter, name in _DELIMITERS.items():
+        try:
+            other = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        except csv.Error:
+            continue
+        if len(_places(other)) > len(places):
+            raise UserError(f"{path}, row 1: the columns are split by {name}, expected commas: export it with commas")
+    if not places:
+        raise UserError(
+            f"{path}, row 1: no column is one of the questions, expected a header row with their texts "
+            f"({command()} survey --questions), or the {len(AUTHORS_COLUMNS)} names of the authors' file"
+        )
+    return places
+
+
+def _places(header: Iterable[str]) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for place, heading in enumerate(header):
+        if (column := _column(heading)) is not None:
+            places.setdefault(column, place)
+    return places
+
+
+def _column(heading: str) -> str | None:
+    """Return the column whose question a heading asks: by the question's first sentence, and a grid's row behind it."""
+    name = heading.strip().casefold()
+    if name in all_columns():
+        return name
+    text = plain(re.sub(r"^\W*(q(uestion)?\W*)?[0-9]{1,2}\b\W*", "", heading.strip(), flags=re.IGNORECASE))
+    asked = next((each for each in _first_sentences() if text == each or text.startswith(f"{each} ")), None)
+    if asked is None:
+        return None
+    question = _first_sentences()[asked]
+    if question.kind != "grid":
+        return question.id
+    row = re.search(r"\b([0-9]{1,2}) gpus?\b[^0-9]*$", text.removeprefix(plain(question.text)))
+    column = f"{question.id}_{row[1] if row else ''}"
+    return column if column in question.columns else None
+
+
+@read_once
+def _first_sentences() -> Mapping[str, Question]:
+    return {plain(question.text.partition("?")[0]): question for question in questions().values()}
+
+
+def _missing(path: Path, header: Sequence[str], places: Mapping[str, int], found: _Found) -> None:
+    """Name the questions that a file does not ask; those whose answers are never used may be missing."""
+    for question in questions().values():
+        lacking = [column for column in question.columns if column not in places]
+        if question.kind == "text" or not lacking:
+            continue
+        of = ""
+        if len(lacking) < len(question.columns):
+            of = f", in {', '.join(row for row in question.rows if f'{question.id}_{gpus(row)}' in lacking)}"
+        first = question.text.partition("?")[0]
+        found.problems.append(f"{path}, row 1: no column asks question {question.number} ({first}?){of}")
+    for place, heading in enumerate(header):
+        column = _column(heading)
+        if column is not None and places[column] != place and "other" not in plain(heading).split():
+            number = all_columns()[column].number
+            found.problems.append(f"{path}, row 1, column {place + 1}: asks question {number} again, and is left out")
+
+
+def _identities(header: Sequence[str], others: Sequence[int]) -> list[int]:
+    """Return the places of the columns, of those that ask no question, by which a form service knows a person."""
+    for pattern in _IDENTITIES:
+        if there := [place for place in others if pattern.fullmatch(plain(header[place]))]:
+            return there
+    return []
+
+
+def _add(
+    path: Path, row: int, cells: Sequence[str], person: Person, identities: Sequence[int], timed: bool, found: _Found
+) -> int:
+    """Add a person, in place of earlier answers of the same one, and return by how many the people became more. Equal
+    rows are one person where they have a time, else they may be of two."""
+    named = next(
+        ((place, name) for place in identities if plain(name := cells[place].strip().casefold()) not in _NOBODY),
+        None,
+    )
+    key: object = ("row", tuple(cells))
+    if named:  # a number counts the answers of one file, an address or name is the same in all
+        key = ("person", named[1], str(path) if named[1].isdecimal() else "")
+    place = f"{path}, row {row}"
+    earlier = found.places.get(key)
+    if earlier is not None and named:
+        found.problems.append(
+            f"{place}, column {named[0] + 1}: the same person as in {earlier}; the later answers are counted"
+        )
+    elif earlier is not None and timed:
+        found.problems.append(f"{place}: the same in every column as {earlier}; it is counted once")
+    elif earlier is not None:
+        found.problems.append(f"{place}: the same in every column as {earlier}; both are counted")
+        key = ("row", place)
+    found.people[key] = person
+    found.places[key] = place
+    return int(earlier is None or key == ("row", place))
+
+
+def _person(cells: Sequence[str], places: Mapping[str, int], row: int, unknown: dict[str, list[int]]) -> Person:
+    chosen: dict[str, frozenset[str]] = {}
+    for column, place in places.items():
+        question = all_columns()[column]
+        if question.kind == "text" or not (cell := cells[place].strip()):
+            continue
+        if choices := _chosen(question, cell):
+            chosen[column] = choices
+            if OTHER in choices:
+                unknown.setdefault(column, []).append(row)
+    return Person(chosen)
+
+
+def _chosen(question: Question, cell: str) -> frozenset[str]:
+    """Return the choices in a cell; `OTHER` where one is none of the question's."""
+    if question.kind == "sum":
+        return frozenset({_budget(cell)})
+    known = spellings(question.id)
+    whole = known.get(plain(re.sub(r"\.0$", "", cell.strip(",; "))))
+    if whole is not None or question.kind != "several":
+        return frozenset({whole or OTHER})
+    parts = filter(None, map(str.strip, re.split("[,;\n]", cell)))
+    return frozenset(known.get(plain(part), OTHER) for part in parts)
+
+
+def _budget(cell: str) -> str:
+    """Return the class of a monthly sum in US dollars; `OTHER` for what is no such number."""
+    text = plain(cell)
+    if text in _NOTHING:
+        return BUDGETS[0]
+    sums = re.sub(r"usd|us(?=\$)", " ", cell.casefold())
+    numbers = re.findall(r"([0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?) ?(k\b)?", sums)
+    # Names such as EC2 are no sums, and 1.000 may be one or a thousand.
+    if len(numbers) != 1 or len(numbers[0][0]) > _DIGITS or re.search(r"[a-z][0-9]|\b[0-9]{1,3}\.[0-9]{3}\b", sums):
+        return OTHER
+    if _NO_SUMS & set(plain(sums).split()):
+        return OTHER
+    number, thousands = numbers[0]
+    sum_ = float(number.replace(",", "")) * (1000 if thousands else 1)
+    if re.search(r"year|annual|annum|\byrs?\b|\bp ?a\b", text):
+        sum_ /= 12
+    return next((name for name, most in zip(BUDGETS, _UP_TO, strict=False) if sum_ <= most), BUDGETS[-1])

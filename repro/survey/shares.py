@@ -1,0 +1,385 @@
+"""The shares of section 2 and figure 8, counted again and held against the paper's; figures 1 and 8 as counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, sqrt
+from typing import Any
+
+from ..formats import Interval
+from ..paper.tables import quantities
+from .answers import BUDGETS, Answers, Person
+from .disclosure import ALL_BUT, LEAST, NOT_SHOWN, Count, Z, exclusive, single
+from .questions import (
+    COUNTS,
+    DURATIONS,
+    KINDS,
+    NONE_AVAILABLE,
+    NOT_AVAILABLE,
+    NOT_SURE,
+    OTHER,
+    Question,
+    questions,
+)
+
+PHD = "Ph.D. Student"
+NO_NODES = "No multi-node support"
+LINKS = ("NVLink", "NVSwitch", "AMD Infinity Fabric")
+_SATISFIED = 3  # ratings that are not satisfied
+TYPICAL, HIGHER_END = 1 / 2, 1 / 4  # of those who answered: what "typical" and "some" are taken for
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of those who answered the question `column`: who made a choice that begins with one of `begin`. `claim`
+    is the claim that states it, `quantities` names the paper's number, or the two of a range."""
+
+    claim: str
+    what: str
+    column: str
+    begin: tuple[str, ...]
+    quantities: tuple[str, ...]
+    note: str = ""
+
+    @property
+    def paper(self) -> Interval:
+        """Return the paper's number with the bounds of its rounding, or of its range."""
+        if len(self.quantities) == 1:
+            return _printed(self.quantities[0])
+        low, high = (quantities()[name].value for name in self.quantities)
+        return Interval((low + high) / 2, low - 0.5, high + 0.5)
+
+    @property
+    def paper_text(self) -> str:
+        """Return the paper's number as printed."""
+        return " to ".join(f"{quantities()[name].value:g}" for name in self.quantities) + " %"
+
+    def count(self, answers: Answers, show_all: bool = False) -> Count:
+        """Return the people whom it counts; of one choice that excludes others, hidden where it is among these."""
+        question = questions()[self.column]
+        if question.kind != "several" and len(self.begin) == 1:
+            panel = _breakdown(answers, self.column, show_all)
+            return next(row.count for row in panel.rows if row.choice == self.begin[0])
+        choices = [choice.text for choice in question.choices if choice.text.startswith(self.begin)]
+        asked = [person for person in answers.people if person.chosen.get(self.column)]
+        return single(sum(person.has(self.column, *choices) for person in asked), len(asked), show_all)
+
+
+def _printed(name: str) -> Interval:
+    """Return a printed number, rounded to the last place that is not zero, as in claims.csv."""
+    value = quantities()[name].value
+    return Interval.rounded(value, 10 if value % 10 == 0 else 1)
+
+
+_SMALL = ("survey/small_training_least", "survey/small_training_most")
+
+SHARES: tuple[Share, ...] = (
+    Share("survey-phd-students", "are PhD students", "role", (PHD,), ("survey/phd",)),
+    Share(
+        "survey-no-cloud-budget", "have no budget for cloud compute", "cloud_budget", BUDGETS[:1], ("survey/no_cloud",)
+    ),
+    Share(
+        "survey-unsatisfied",
+        "rate their satisfaction at most 3 of 5",
+        "satisfaction",
+        ("(1)", "(2)", "(3)"),
+        ("survey/unsatisfied",),
+    ),
+    Share("survey-no-multi-node", "have no multi-node support", "node_link", (NO_NODES,), ("survey/no_multi_node",)),
+    Share("survey-fine-tuning", "use GPUs to fine-tune", "uses", ("Fine-tuning",), _SMALL),
+    Share("survey-fine-tuning", "use GPUs for inference", "uses", ("Inference",), _SMALL),
+    Share("survey-fine-tuning", "use GPUs to train small models", "uses", ("Training",), _SMALL),
+    Share("survey-analysis", "use GPUs to analyse models", "uses", ("Model Analysis",), ("survey/analysis",)),
+    Share(
+        "survey-pre-training",
+        "use GPUs to pre-train",
+        "uses",
+        ("Pre-training",),
+        ("survey/pre_training",),
+        "the choice, whatever the size: sizes are texts, which are never read",
+    ),
+    Share(
+        "survey-h100",
+        "have access to Hopper GPUs",
+        "data_center_gen",
+        ("Hopper",),
+        ("survey/h100",),
+        "one choice is H100, H200 and GH200",
+    ),
+    Share("survey-inter-gpu", "have links between GPUs", "gpu_link", LINKS, ("survey/inter_gpu",)),
+    Share("survey-ethernet", "have Ethernet between nodes", "node_link", ("Ethernet",), ("survey/ethernet",)),
+    Share("survey-infiniband", "have Infiniband between nodes", "node_link", ("Infiniband",), ("survey/infiniband",)),
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A number of the paper beside that of the answers, `value` with its 95 % interval, None where it is hidden."""
+
+    claim: str
+    what: str
+    count: Count
+    value: Interval | None
+    unit: str
+    paper: Interval
+    paper_text: str
+    note: str
+
+    @property
+    def differs(self) -> bool | None:
+        """Return whether the paper's number lies beyond the interval; None where that is hidden."""
+        return None if self.value is None else not self.value.overlaps(self.paper)
+
+    @property
+    def said(self) -> str:
+        """Return the answers' number and the paper's in words; it must not be hidden."""
+        assert self.value is not None
+        what = self.what if self.value.value >= 0 else self.what.replace("more have", "fewer have", 1)
+        return f"{abs(self.value.value):.0f} % {what} (the paper: {self.paper_text})"
+
+
+def compared(answers: Answers, show_all: bool = False) -> list[Compared]:
+    """Return the paper's shares that the answers' files ask for, beside the answers'."""
+    found = []
+    for share in SHARES:
+        if share.column not in answers.columns:
+            continue
+        count = share.count(answers, show_all)
+        found.append(
+            Compared(share.claim, share.what, count, count.share, "%", share.paper, share.paper_text, share.note)
+        )
+        if share.claim == "survey-h100" and (more := more_data_center(answers, show_all)) is not None:
+            found.append(more)
+    return found
+
+
+def has_kind(person: Person, kind: str) -> bool:
+    """Return whether a person named a GPU of this kind."""
+    return bool(person.chosen.get(f"{kind}_gen", frozenset()) - {NOT_SURE, NONE_AVAILABLE})
+
+
+def more_data_center(answers: Answers, show_all: bool = False) -> Compared | None:
+    """Return by how many percent more people have data center GPUs than desktop or workstation GPUs, with the interval
+    of a ratio of paired shares by its logarithm; None where a file does not ask for all three kinds."""
+    if not all(f"{kind}_gen" in answers.columns for kind in KINDS):
+        return None
+    data_center = [has_kind(person, "data_center") for person in answers.people]
+    others = [has_kind(person, "desktop") or has_kind(person, "workstation") for person in answers.people]
+    first, second = sum(data_center), sum(others)
+    discordant = sum(one != other for one, other in zip(data_center, others, strict=True))
+    count, beside = (single(number, len(answers.people), show_all) for number in (first, second))
+    value, note = None, ""
+    if count.people and beside.people:
+        half = Z * sqrt(discordant / (first * second))
+        ratio = log(first / second)
+        value = Interval(*(100 * (exp(each) - 1) for each in (ratio, ratio - half, ratio + half)))
+        note = f"{first} have data center GPUs, {second} desktop or workstation GPUs"
+    paper = _printed("survey/more_data_center")
+    what = "more have data center GPUs than desktop or workstation GPUs"
+    return Compared("survey-data-center", what, count, value, "%", paper, f"{paper.value:g} % more", note)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A choice of a figure's panel, with the people who made it."""
+
+    choice: str
+    count: Count
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """A panel of figure 8: a question and how many people made each choice, or each group of choices."""
+
+    column: str
+    title: str
+    of: int
+    rows: Sequence[Row]
+
+
+_PANELS = {
+    "role": "Role",
+    "areas": "Research area",
+    "uses": "Use of GPUs",
+    "satisfaction": "Satisfaction (1: cannot run most experiments, 5: no trouble)",
+    "cloud_budget": "Cloud budget a month",
+    **{
+        f"{kind}_{what}": f"{kind.replace('_', ' ').capitalize()} GPUs: {title}"
+        for kind in KINDS
+        for what, title in (("gen", "generation"), ("mem", "largest memory"))
+    },
+    "gpu_link": "Links within machines",
+    "node_link": "Links between machines",
+}
+
+
+def figure_8(answers: Answers, show_all: bool = False) -> list[Breakdown]:
+    """Return figure 8's panels of the questions that the answers' files ask."""
+    return [_breakdown(answers, column, show_all) for column in _PANELS if column in answers.columns]
+
+
+def _breakdown(answers: Answers, column: str, show_all: bool) -> Breakdown:
+    question = questions()[column]
+    asked = [person.chosen[column] for person in answers.people if person.chosen.get(column)]
+    groups = _groups(question)
+    names = list(dict.fromkeys(groups.values()))
+    made = [{groups[choice] for choice in chosen} for chosen in asked]
+    people = [sum(name in groups for groups in made) for name in names]
+    if names[-1] == OTHER and not people[-1] and not question.other:
+        names, people = names[:-1], people[:-1]  # nobody can have chosen it
+    if question.kind == "several":
+        counts = [single(number, len(asked), show_all) for number in people]
+    elif column == "satisfaction":
+        counts = _in_parts(people, len(asked), show_all)
+    else:
+        counts = exclusive(people, len(asked), show_all)
+    rows = [Row(name, count) for name, count in zip(names, counts, strict=True)]
+    return Breakdown(column, _PANELS[column], len(asked), rows)
+
+
+def _in_parts(people: Sequence[int], of: int, show_all: bool) -> list[Count]:
+    """Return the counts of the five ratings and of others; that of ratings 1 to 3 together is shown as a share, so
+    differences are possible within these, and within the rest."""
+    parts = people[:_SATISFIED], people[_SATISFIED:]
+    if show_all or min(map(sum, parts)) < LEAST:
+        return exclusive(people, of, show_all)
+    counts = [count for part in parts for count in exclusive(part, sum(part), show_all)]
+    return [Count(count.people, of, NOT_SHOWN if count.hidden == ALL_BUT else count.hidden) for count in counts]
+
+
+def _groups(question: Question) -> dict[str, str]:
+    """Return the group of each choice, in the order of a panel: of generations and networks the first word, as in the
+    paper's figure."""
+    if question.id == "cloud_budget":
+        return {name: name for name in (*BUDGETS, OTHER)}
+    groups = {choice.text: choice.text for choice in question.choices}
+    if question.id.endswith("_gen"):
+        groups = {text: text if text in (NOT_SURE, NONE_AVAILABLE) else generation(text) for text in groups}
+    elif question.id == "satisfaction":
+        groups = {text: text[1:2] for text in groups}
+    elif question.id == "uses":
+        groups = {choice.text: choice.short for choice in question.choices}
+    elif question.id == "node_link":
+        groups = {text: re.sub(r"^(Ethernet|Infiniband)\b.*", r"\1", text) for text in groups}
+    return groups | {OTHER: OTHER}
+
+
+def generation(choice: str) -> str:
+    """Return the generation that a choice of GPUs names: its first word."""
+    return choice.split(" ")[0].strip("[]")
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Figure 1 for one kind of GPUs: of those who filled in all rows, for how long at most they may use so many GPUs.
+    `rows` has a row for each number of GPUs, with a count for each duration, `NOT_AVAILABLE` first."""
+
+    kind: str
+    of: int
+    rows: Sequence[tuple[int, Sequence[Row]]]
+
+    @property
+    def title(self) -> str:
+        """Return the panel's title."""
+        return f"{self.kind.replace('_', ' ').capitalize()} GPUs"
+
+
+def figure_1(answers: Answers, show_all: bool = False) -> list[Availability]:
+    """Return figure 1, of data center GPUs, then of desktop and workstation GPUs."""
+    order = ("data_center", "desktop", "workstation")
+    return [
+        _availability(answers, kind, show_all)
+        for kind in order
+        if any(f"{kind}_{gpus}" in answers.columns for gpus in COUNTS)
+    ]
+
+
+def durations(person: Person, kind: str) -> dict[int, str] | None:
+    """Return for how long at most a person may use so many GPUs of a kind, as chosen; None for a row left blank, as in
+    the paper's figure. Who has none available has none of any number."""
+    if person.has(f"{kind}_gen", NONE_AVAILABLE) or person.has(f"{kind}_mem", NONE_AVAILABLE):
+        return dict.fromkeys(COUNTS, NOT_AVAILABLE)
+    found = {gpus: next(iter(sorted(person.chosen.get(f"{kind}_{gpus}", ()))), "") for gpus in COUNTS}
+    return found if all(found.values()) else None
+
+
+def _availability(answers: Answers, kind: str, show_all: bool) -> Availability:
+    filled = [found for person in answers.people if (found := durations(person, kind)) is not None]
+    names = (NOT_AVAILABLE, *DURATIONS, OTHER)
+    rows = []
+    for gpus in COUNTS:
+        people = [sum(found[gpus] == name for found in filled) for name in names]
+        shown = names if people[-1] else names[:-1]
+        counts = exclusive(people[: len(shown)], len(filled), show_all)
+        rows.append((gpus, [Row(name, count) for name, count in zip(shown, counts, strict=True)]))
+    return Availability(kind, len(filled), rows)
+
+
+def most_gpus(answers: Answers, kinds: Sequence[str], share: float, at_least: str) -> tuple[int, int, int] | None:
+    """Return the largest number of GPUs of these kinds that this share of people may use for `at_least` so long, with
+    these people and all who answered; 0 GPUs where no number has it, None where that may be fewer than 3 people."""
+    long_enough = DURATIONS[DURATIONS.index(at_least) :]
+    filled = [[found for kind in kinds if (found := durations(person, kind)) is not None] for person in answers.people]
+    asked = [found for found in filled if found]
+    if share * len(asked) <= LEAST - 1:
+        return None
+    best = (0, 0, len(asked))
+    for gpus in COUNTS:
+        able = sum(any(each[gpus] in long_enough for each in found) for found in asked)
+        if able >= share * len(asked) and able:
+            best = (gpus, able, len(asked))
+    return best
+
+
+def rows(answers: Answers, show_all: bool = False) -> list[dict[str, Any]]:
+    """Return all of it as rows for programs."""
+
+    def row(part: str, question: str, choice: str, count: Count, more: Compared | None = None) -> dict[str, Any]:
+        value = more.value if more else count.share
+        return {
+            "part": part,
+            "question": question,
+            "choice": choice,
+            "people": count.shown,
+            "of": count.of,
+            "percent": value and round(value.value, 3),
+            "low": value and round(value.low, 3),
+            "high": value and round(value.high, 3),
+            "paper": more and more.paper_text,
+            "differs": more and more.differs,
+            "note": (more and more.note) or None,
+        }
+
+    found = [row("share", each.claim, each.what, each.count, each) for each in compared(answers, show_all)]
+    for availability in figure_1(answers, show_all):
+        for gpus, of_gpus in availability.rows:
+            found += [row("figure 1", f"{availability.kind}_{gpus}", each.choice, each.count) for each in of_gpus]
+    for panel in figure_8(answers, show_all):
+        found += [row("figure 8", panel.column, each.choice, each.count) for each in panel.rows]
+    return found
+
+
+def availability_table(found: Availability) -> list[dict[str, Any]]:
+    """Return figure 1 for one kind as a table for people: a row for each number of GPUs."""
+    columns = list(dict.fromkeys(row.choice for _, of_gpus in found.rows for row in of_gpus))
+    return [
+        {"GPUs": f"{gpus}{'+' if gpus == COUNTS[-1] else ''}"}
+        | dict.fromkeys(columns)
+        | {row.choice: row.count.shown for row in of_gpus}
+        for gpus, of_gpus in found.rows
+    ]
+
+
+def breakdown_table(panel: Breakdown) -> list[dict[str, Any]]:
+    """Return a panel of figure 8 as a table for people."""
+    return [
+        {
+            "choice": row.choice,
+            "people": row.count.shown,
+            "percent": row.count.share and f"{row.count.share.value:.0f}",
+            "95 % interval": row.count.share and f"{row.count.share.low:.0f} to {row.count.share.high:.0f}",
+        }
+        for row in panel.rows
+    ]
