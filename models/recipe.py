@@ -87,7 +87,8 @@ class Recipe:
 
     `name` is for people, `family` groups models of the same code. `layer` is the class name of the repeated block,
     which FSDP shards and activation checkpointing recomputes; where that is a group of blocks, `block` is theirs.
-    `width` is the model's hidden size (for ConvNeXt, of the last stage). `parameters` is the number of weights,
+    `width` is the model's hidden size (for ConvNeXt, of the last stage), `head_size` that of an attention head where
+    flash-attn can serve it. `parameters` is the number of weights,
     `flops_per_example` counts forward and backward. `module` is the Python module of the model, where not from torch
     alone. `compiles` is false where torch.compile is not used with it, `attends` where it has no attention,
     `custom_kernels` where free lunch runs the same kernels as naive settings, and `keeps_cache` is true where the
@@ -117,6 +118,7 @@ class Recipe:
     module: str = ""
     compiles: bool = True
     flash_attention: bool = False
+    head_size: int = 0
     attends: bool = True
     custom_kernels: bool = True
     keeps_cache: bool = False

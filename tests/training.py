@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -26,10 +27,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from repro import models
 from repro.measure import engine, epochs, phases, probes
+from repro.measure.batches import random_batch
 from repro.measure.clock import Clock, Watch, kernel_path, optimizer_path, synchronised, wait
+from repro.measure.engine import modern
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor, torch_optimizer
 from repro.measure.engine.plain import PlainEngine
-from repro.measure.phases import random_batch
+from repro.measure.memory import Peak
 from repro.measure.rank import SEED, Rank
 from repro.measure.rank_reports import Report
 from repro.models import pythia
@@ -137,6 +140,36 @@ def train(
         "moments": built.held().moments / built.total,
         "lying_around": lying_around / built.total,
     }
+
+
+def peak_of_loss(rank: Rank, chunked: bool) -> dict[str, float]:
+    """The loss of a head of 8,192 words on 16,384 tokens, and the bytes that it and its gradients take."""
+    head = nn.Linear(64, 8192)
+    hidden, targets = torch.randn(16_384, 64, requires_grad=True), torch.randint(8192, (16_384,))
+    if chunked:
+        head.__class__ = modern._ChunkedHead
+    peak = Peak(cuda=False)
+    loss = head(hidden, targets) if chunked else nn.functional.cross_entropy(head(hidden).float(), targets)
+    loss.backward()
+    return {"loss": float(loss), "peak": peak.bytes()}
+
+
+def flex_attention_apart(rank: Rank) -> dict[str, float | None]:
+    """How far FlexAttention is from torch's own attention, as it is asked for, on another length, and with dropout. It
+    has no backward pass on a CPU."""
+    usual: Callable[..., torch.Tensor] = nn.functional.scaled_dot_product_attention
+    options = {"is_causal": True, "scale": 0.2, "enable_gqa": True}
+    shapes = [torch.Size((2, heads, 96, 32)) for heads in (4, 2, 2)]
+
+    def found(**more: Any) -> Any:
+        given = {"shapes": shapes, "mask": None, "options": options | more}
+        return modern.flexed(given, torch.device("cpu"), torch.float32)
+
+    def apart(length: int) -> float:
+        given = [torch.randn(*shape[:2], length, 32) for shape in shapes]
+        return float((found()(*given, **options) - usual(*given, **options)).abs().max())
+
+    return {"same": apart(96), "another length": apart(64), "with dropout": found(dropout_p=0.1)}
 
 
 def train_by_hand(
@@ -391,6 +424,28 @@ def asked_attention(rank: Rank, recipe: str, custom_kernels: bool, attention: st
         return built.model.config._attn_implementation
     except ImportError as error:
         return str(error)
+
+
+def flash_attn_4(rank: Rank, packages: str, compiled: bool) -> dict[str, Any]:
+    """The loss and gradients of the tiny Pythia-160M by flash-attn-4 of a folder `packages`, next to those by torch's
+    attention; not compiled also its kernels as a record names them. Compiled, its graph may not break."""
+    sys.path.insert(0, packages)
+    described = models.find("pythia-160m", "tiny")
+    batch = random_batch(described, 2)
+    found: dict[str, Any] = {}
+    for attention in ("flash", "sdpa"):
+        torch.manual_seed(0)
+        model: Any = described.build(True, attention)
+        if compiled:
+            model = torch.compile(model, backend="aot_eager", fullgraph=True)
+        watch = Watch()
+        with contextlib.nullcontext() if compiled else watch:
+            loss = model(**batch)
+            loss.backward()
+        gradients = torch.cat([weights.grad.flatten() for weights in model.parameters()])
+        found[attention] = {"loss": loss.item(), "norm": gradients.norm().item(), "last": gradients[-100:].tolist()}
+        found[attention]["path"] = kernel_path(described, watch)
+    return found
 
 
 def compiled_attention(rank: Rank, recipe: str) -> list[dict[str, Any]]:

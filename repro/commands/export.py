@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 from .. import command, files, models
 from ..console import UserError
@@ -18,6 +19,7 @@ from ..models import own
 from ..models.recipe import Recipe
 from ..paper.own_gpu import own_gpu
 from ..predict.hardware import Machine, gpu_named
+from ..run.plan import ModernMethods
 from ..run.reading import measured as read_measured
 from .own_models import add_models
 
@@ -29,6 +31,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     add("--predicted", action="store_true", help="in place of DIR: the settings that are predicted to be the fastest")
     add_models(parser, "the recipe to train (default: the one of DIR)")
+    add(
+        "--methods",
+        choices=get_args(ModernMethods),
+        help="also settings with parts of today's training software, measured or predicted: see docs/modern.md "
+        "(default: without)",
+    )
     add("--gpu", metavar="NAME", help="the GPU to train on (default: the one of DIR that is the fastest)")
     add(
         "--gpus", metavar="N", help="GPUs to train on, of each node (default: as many as are the fastest; predicted: 1)"
@@ -59,12 +67,12 @@ def _training(given: argparse.Namespace) -> Training:
         if nodes is not None:
             raise UserError("--nodes: a measured run says how many it had; leave it out")
         model = _model(given, models.find)
-        return measured(read_measured([given.folder]), model, given.gpu, gpus)
+        return measured(read_measured([given.folder]), model, given.gpu, gpus, given.methods)
     model = _model(given, models.find_traced)
     if model is None or given.gpu is None:
         raise UserError(f"--predicted needs {'--models: which model?' if model is None else '--gpu: which GPU?'}")
     gpu = own_gpu(given.gpu) or gpu_named(given.gpu)
-    return predicted(models.find(model), Machine(gpu, gpus or 1, nodes or 1))
+    return predicted(models.find(model), Machine(gpu, gpus or 1, nodes or 1), given.methods)
 
 
 def _model(given: argparse.Namespace, check: Callable[[str], Recipe]) -> str | None:

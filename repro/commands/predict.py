@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from statistics import median
 from typing import Any, cast, get_args
 
 from .. import models
@@ -21,9 +22,11 @@ from ..predict import calibration, own, report, traces
 from ..predict.calibration import here, load_probes
 from ..predict.forecast import forecast, predicted, ranked
 from ..predict.hardware import Machine, gpu_named
+from ..predict.modern import row as modern_row
+from ..predict.modern import table_1, today
 from ..predict.report import Comparison, accuracy_text, compared_trials
 from ..record import Record
-from ..run.plan import Methods, settings_for
+from ..run.plan import Methods, ModernMethods, settings_for
 from ..run.projection import projections
 from ..run.reading import Joined, Reading, add_measured
 from ..run.reading import measured as read_measured
@@ -49,7 +52,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", metavar="N", help="GPUs of each node (default: 1)")
     parser.add_argument("--nodes", metavar="N", help="nodes (default: 1)")
     parser.add_argument("--network", metavar="25Gb/s", help="speed of the network between nodes (default: 200Gb/s)")
-    parser.add_argument("--methods", choices=get_args(Methods), help="settings to predict (default: all)")
+    parser.add_argument(
+        "--methods",
+        choices=get_args(Methods),
+        help="settings to predict (default: all); modern: also with the parts of today's training software, see "
+        "docs/modern.md, without --gpu for Table 1",
+    )
     add_measured(
         parser, "put this run beside the tables, or beside --gpu or --probes; of one GPU: project it to --gpus"
     )
@@ -85,8 +93,8 @@ def main(given: argparse.Namespace) -> int:
         probes = load_probes(given.probes)
         machine, fitted = here(probes, gpus, None)
         device = probes.device
-        if probes.doubt:
-            say(probes.doubt)
+        if probes.warning:
+            say(probes.warning)
     elif given.gpu is not None:
         machine = Machine(own_gpu(given.gpu) or gpu_named(given.gpu), gpus, nodes)
         if given.network is not None:
@@ -96,6 +104,9 @@ def main(given: argparse.Namespace) -> int:
         fitted, device = calibration.calibrations()[calibration.EVERYTHING], machine.gpu.called
     elif given.gpus is not None or given.nodes is not None or given.network is not None:
         raise UserError("--gpus, --nodes and --network are of GPUs of one kind: name it with --gpu, as in --gpu A100")
+    elif methods in get_args(ModernMethods):
+        models.listed(given.models, models.find_of_paper)
+        return _modern_table(given.format, {recipe.name for recipe in wanted})
     elif given.methods is not None:
         raise UserError(f"--methods {methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
     else:
@@ -130,7 +141,11 @@ def _machine(
     found = []
     for recipe in wanted:
         settings = settings_for(recipe, methods, machine.gpu, machine.world)
-        found.append(ranked(forecast(recipe, machine, each, fitted, stack) for each in settings))
+        group = [forecast(recipe, machine, each, fitted, stack) for each in settings]
+        if methods in get_args(ModernMethods):
+            both = today(recipe, machine, fitted, stack)
+            group += [both.free_lunch, both.exact, *([both.all] if methods == "modern" else [])]
+        found.append(list({each.settings: each for each in ranked(group)}.values()))
     if format in FOR_MACHINES:
         print(render([report.row(each, stacks[each.recipe]) for group in found for each in group], format))
         return 0
@@ -145,6 +160,35 @@ def _machine(
     if isinstance(machine.gpu, OwnGpu):
         about += f"\n{machine.gpu.note}"
     print(answered(answer, [*rest, prose(about, format)], format))
+    return 0
+
+
+def _modern_table(format: Format, names: set[str]) -> int:
+    """Print the days that Table 1 is predicted to take with free lunch and with modern settings."""
+    found = table_1(names)
+    rows = [
+        {"origin": "predicted", "model": cell.model, "gpus": cell.gpus, "gpu": cell.gpu, "printed": cell.printed}
+        | modern_row(each)
+        for cell, each in found
+    ]
+    if format in FOR_MACHINES:
+        print(render(rows, format))
+        return 0
+    ratios = [each.speed for _, each in found if each.speed is not None]
+    answer = (
+        f"Free lunch is predicted to take {min(ratios):.2f} to {max(ratios):.2f} times as long as modern settings, "
+        f"{median(ratios):.2f} in the median of {len(ratios)} cells of Table 1."
+        if ratios
+        else "Nothing of this is predicted to train."
+    )
+    shown = [{key: value for key, value in row.items() if key != "origin"} for row in rows]
+    about = (
+        f"Predicted, not measured, {report.from_traces(traces.shipped()[-1])}: the fastest settings of the search on "
+        "each machine, in true days, without parts and with those that are predicted to bring something. What parts do "
+        "follows from the models' code and from their sources (docs/modern.md); no record with parts was measured on a "
+        "GPU yet. A dash is infeasible."
+    )
+    print(answered(answer, [render(shown, format), prose(about, format)], format))
     return 0
 
 
@@ -194,7 +238,7 @@ def _beside(
     about = "\n".join(
         (
             f"Steps in true seconds, and by the authors' clock. {' '.join(predicted_from)}",
-            *(f"No fair sample: {one}." for one in _disturbed(each.record for each in found)),
+            *(f"Disturbed: {one}." for one in _disturbed(each.record for each in found)),
         )
     )
     table = render([report.beside_line(row) for row in rows], format)
@@ -306,6 +350,8 @@ def _fit(given: argparse.Namespace) -> int:
     def progress(name: str) -> None:
         print("fitting everything" if name == calibration.EVERYTHING else f"fitting without {name}", file=sys.stderr)
 
+    if not installed("numpy"):
+        raise UserError(f"--fit needs numpy, which is not installed: {way_to_install()}")
     check_disk(calibration.FILE.parent, way_out=_KEPT_HERE)
     seen = [*observations(), *kept_observations()]
     if given.measured is not None:

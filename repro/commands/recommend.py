@@ -12,8 +12,8 @@ from .. import command, formats
 from ..console import UserError
 from ..formats import counted
 from ..money import choice, offers
-from ..money.choice import INSTEAD, Choice, Doubt, believed, doubts, doubts_text
-from ..money.days import TrainingDays, days_on
+from ..money.choice import INSTEAD, AuditWarning, Choice, audit_warnings, audit_warnings_text, believed
+from ..money.days import TrainingDays, days_on, modern_days
 from ..money.offers import Offer
 from ..money.prices import PriceList, old, prices_text
 from ..money.renting import in_proportion_text
@@ -23,6 +23,10 @@ from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
 _RANKED = "Ranked by cost per experiment: first what lasts until the runs end, of it first what no other offer beats."
+_MODERN = (
+    "Days are with the parts of today's software (docs/modern.md); those that are predicted have no interval, as "
+    "nothing was measured with parts on a GPU."
+)
 _SPOT = f"Spot instances are left to {command()} rent, which counts their interruptions."
 
 
@@ -34,6 +38,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--deadline", metavar="30d", help="for all runs: the cheapest that meets it")
     parser.add_argument("--runs", default="1", metavar="N", help="trainings, one after the other (default: 1)")
+    parser.add_argument(
+        "--methods",
+        choices=("modern", "modern:exact"),
+        help="days with the parts of today's software, kept in a run (--measured) or predicted: docs/modern.md",
+    )
     terms = parser.add_mutually_exclusive_group()
     terms.add_argument("--own", action="store_const", dest="terms", const="own", help="machines to buy (the default)")
     terms.add_argument("--rent", action="store_const", dest="terms", const="rent", help="machines to rent")
@@ -58,22 +67,25 @@ class _Asked:
 
 def main(given: argparse.Namespace) -> int:
     asked, today = _asked(given), date.today()
-    days = days_on(asked.gpu, None, given.model, given.measured, given.predicted)
+    if given.methods is None:
+        days = days_on(asked.gpu, None, given.model, given.measured, given.predicted)
+    else:
+        days = modern_days(asked.gpu, given.model, given.measured, given.methods == "modern:exact")
     found = _offered(days, asked)
     if not found and isinstance(asked.gpu, OwnGpu) and asked.gpu.price is None:
         raise UserError(f'{asked.gpu.file}: price is missing, such as price = "1300 USD" and its day, quoted = {today}')
     if not found:
         raise UserError(f"no machine that trains {given.model} has a price in {asked.unit}; {way_out(asked.unit)}")
     chosen = choice.choose(found, asked.budget, asked.deadline)
-    doubted = doubts(given.model, chosen.ranked)
-    predicted = _offered(believed(days, doubted), asked)
-    instead, other = _instead(chosen, predicted, doubted, asked) if doubted else ("", None)
+    warned = audit_warnings(given.model, chosen.ranked)
+    predicted = _offered(believed(days, warned), asked)
+    instead, other = _instead(chosen, predicted, warned, asked) if warned else ("", None)
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
     print(
         printout(
-            [_answer(chosen, given.model, predicted, doubted), *filter(None, [instead])],
+            [_answer(chosen, given.model, predicted, warned), *filter(None, [instead])],
             rows,
-            _notes(given, asked, days, found, doubted, today),
+            _notes(given, asked, days, found, warned, today),
             given.format,
             rule=chosen.rule,
             currency=asked.unit,
@@ -102,25 +114,25 @@ def _offered(days: Sequence[TrainingDays], asked: _Asked) -> list[Offer]:
     return own + (offers.rented(days, asked.prices, asked.unit, asked.runs) if asked.rents else [])
 
 
-def _answer(chosen: Choice, model: str, predicted: Sequence[Offer], doubted: Mapping[str, Doubt]) -> str:
-    """Return a sentence on the choice; where its days are doubted, with the predicted days."""
+def _answer(chosen: Choice, model: str, predicted: Sequence[Offer], warned: Mapping[str, AuditWarning]) -> str:
+    """Return a sentence on the choice; where its days have a warning, with the predicted days."""
     best = chosen.ranked[0]
-    doubt = doubted.get(best.machine)
+    warning = warned.get(best.machine)
     same = next((offer.days for offer in predicted if offer.how == best.how and offer.origin == "predicted"), None)
-    return choice.answer(chosen, model, doubt.message(same) if doubt else None)
+    return choice.answer(chosen, model, warning.message(same) if warning else None)
 
 
 def _instead(
-    chosen: Choice, predicted: Sequence[Offer], doubted: Mapping[str, Doubt], asked: _Asked
+    chosen: Choice, predicted: Sequence[Offer], warned: Mapping[str, AuditWarning], asked: _Asked
 ) -> tuple[str, Offer | None]:
-    """Return a sentence on the choice with predicted days in place of doubted ones, and that offer, if there is one; an
-    empty sentence and None where doubts do not change the choice."""
+    """Return a sentence on the choice with predicted days in place of those with a warning, and that offer, if there is
+    one; an empty sentence and None where warnings do not change the choice."""
     try:
         other = choice.choose(predicted, asked.budget, asked.deadline)
     except UserError as error:
         return f"{INSTEAD.capitalize()}: {error}.", None
     best = chosen.ranked[0]
-    if best.machine not in doubted and other.ranked[0].how == best.how:
+    if best.machine not in warned and other.ranked[0].how == best.how:
         return "", None
     return f"{INSTEAD.capitalize()}: {choice.brief(other)}.", other.ranked[0]
 
@@ -130,7 +142,7 @@ def _notes(
     asked: _Asked,
     days: Sequence[TrainingDays],
     found: Sequence[Offer],
-    doubted: Mapping[str, Doubt],
+    warned: Mapping[str, AuditWarning],
     today: date,
 ) -> list[str]:
     unit, prices, runs = asked.unit, asked.prices, asked.runs
@@ -141,9 +153,10 @@ def _notes(
         f"experiment is one run's share of a machine's {offers.lifespan_years():g} years, or its rent, of a reserved "
         f"instance its share of the term. Electricity is not counted ({command()} breakeven --electricity SUM counts "
         "it).",
+        *([_MODERN] if given.methods is not None else []),
         *([_RANKED] if asked.budget is asked.deadline is None else []),
         *interval_text(offer.bounds for offer in found),
-        *doubts_text(doubted, found),
+        *audit_warnings_text(warned, found),
         *([in_proportion_text(), _SPOT] if asked.rents else []),
         *(offers.rentals_left_out(days, prices, unit) if asked.rents else []),
         *unpriced(without, unit, "not here to buy" if asked.buys and asked.rents else "not here"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .. import models
@@ -15,8 +15,9 @@ from ..paper.settings import Settings
 from ..predict import calibration, own, traces
 from ..predict.forecast import forecast, ranked
 from ..predict.hardware import Machine
+from ..predict.modern import today
 from ..record import OnMachine, Record, days_of_steps
-from ..run.plan import settings_for
+from ..run.plan import ModernMethods, settings_for
 from ..run.reading import Joined
 from ..validity import Answer
 
@@ -48,9 +49,12 @@ class Training(OnMachine):
         return days_of_steps(self.step_seconds, self.recipe.training_steps)
 
 
-def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None) -> Training:
-    """Return the fastest settings that were measured: of this model, on this GPU and number of them, None for any.
-    Raise UserError where there are none, or of several models."""
+def measured(
+    runs: Joined, model: str | None, gpu: str | None, gpus: int | None, methods: ModernMethods | None = None
+) -> Training:
+    """Return the fastest settings that were measured: of this model, on this GPU and number of them, None for any; with
+    parts of modern training only where these are asked for. Raise UserError where there are none, or of several
+    models."""
     timed = [
         each for each in runs.records if Answer.of(each).ran and each.derived.true_step and each.origin == "measured"
     ]
@@ -59,6 +63,9 @@ def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None)
         say(
             f"left out {counted(len(timed) - len(ran), 'trial')} with methods of your own, which {SCRIPT} does not have"
         )
+    ran = [each for each in ran if _as_asked(each, methods)]
+    if methods is not None and not ran:
+        raise UserError(f"{runs.name} has no trial with parts that were kept: run --methods {methods} measures them")
     found = [
         each
         for each in ran
@@ -74,7 +81,7 @@ def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None)
     best = min(found, key=_preference)
     recipe, settings = best.recipe_and_settings
     return Training(
-        recipe,
+        replace(recipe, precision=settings.precision_of(recipe.precision)),
         settings,
         best.device,
         best.count,
@@ -88,6 +95,13 @@ def measured(runs: Joined, model: str | None, gpu: str | None, gpus: int | None)
         str(runs.run_of(best).folder),
         best.memory_limit,
     )
+
+
+def _as_asked(record: Record, methods: ModernMethods | None) -> bool:
+    """Return whether a record has no parts or, where modern settings are asked for, parts that were kept."""
+    if methods is None:
+        return not Settings.parse(record.settings).parts
+    return record.modern is not None and record.modern.stands(methods == "modern:exact")
 
 
 def _preference(record: Record) -> tuple[bool, bool, bool, float]:
@@ -107,16 +121,20 @@ def _had(records: Sequence[Record], model: str | None) -> str:
     return f"it has {listing([*there]) if there else 'none at all'}"
 
 
-def predicted(recipe: Recipe, machine: Machine) -> Training:
-    """Return the settings that are predicted to be the fastest on a machine. Raise UserError where none fit."""
+def predicted(recipe: Recipe, machine: Machine, methods: ModernMethods | None = None) -> Training:
+    """Return the settings that are predicted to be the fastest on a machine, with parts of modern training where these
+    are asked for. Raise UserError where none fit."""
     stack = own.stack() if models.is_own(recipe.id) else traces.nearest_here()
     fitted = calibration.calibrations()[calibration.EVERYTHING]
     space = settings_for(recipe, "all", machine.gpu, machine.world)
     best = ranked(forecast(recipe, machine, each, fitted, stack) for each in space)[0]
+    if methods is not None:
+        found = today(recipe, machine, fitted, stack)
+        best = found.exact if methods == "modern:exact" else found.all
     if best.days is None or best.step is None:
         raise UserError(f"{recipe.id} does not train on {machine.world} x {machine.gpu.called}: {best.reason}")
     return Training(
-        recipe,
+        replace(recipe, precision=best.settings.precision_of(recipe.precision)),
         best.settings,
         machine.gpu.called,
         machine.gpus,

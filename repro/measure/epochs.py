@@ -16,8 +16,8 @@ from .. import models
 from ..models import gan
 from ..models.recipe import Generation, Scale
 from . import engine
+from .batches import to_device
 from .clock import wait
-from .phases import to_device
 from .rank import SEED, Rank
 from .rank_reports import Report
 

@@ -50,6 +50,10 @@ class MethodError(RuntimeError):
     """An error of a method, in one line."""
 
 
+class UnfitError(MethodError):
+    """An error where a model lacks what a part of modern training changes."""
+
+
 @dataclass(frozen=True)
 class MethodFile:
     """The Python file at `path` (absolute) that defines the method `name`, and the `sha256` of its content as the

@@ -1,4 +1,4 @@
-"""The choice of an offer within budget and deadline, the audit's doubts about its days, and the gain from more GPUs.
+"""The choice of an offer within budget and deadline, the audit's warnings about its days, and the gain from more GPUs.
 
 The rule of scaling: a larger machine pays where it lowers the cost of an experiment, the machine's price times its days
 over its lifespan, below that on every smaller one.
@@ -96,11 +96,11 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     return Choice(rule, ranked, len(fits))
 
 
-def answer(choice: Choice, model: str, doubt: str | None = None) -> str:
-    """Return the choice in one sentence, with its reason and, where there is one, a doubt about its days."""
+def answer(choice: Choice, model: str, warning: str | None = None) -> str:
+    """Return the choice in one sentence, with its reason and, where there is one, a warning about its days."""
     best = choice.ranked[0]
     runs = "" if best.runs == 1 else f"{best.runs:,} runs of "
-    audit = f"audit: {doubt}" if doubt else ""
+    audit = f"audit: {warning}" if warning else ""
     days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_text(best.bounds), audit]))
     return (
         f"{_taken(choice)}: {runs}{model} in {short_days(best.days)} ({days}), {choice.rule}; "
@@ -152,11 +152,11 @@ def _nearest(
     return f"no machine trains it within {limits}; {', '.join(hints)}"
 
 
-INSTEAD = "with predicted days where the audit doubts the printed ones"
+INSTEAD = "with predicted days where the audit warns of the printed ones"
 
 
 @dataclass(frozen=True)
-class Doubt:
+class AuditWarning:
     """The reason why printed days are implausible, and the predicted days to use instead, None where there are none."""
 
     why: str
@@ -167,13 +167,13 @@ class Doubt:
         return self.why if predicted is None else f"{self.why}, predicted {short_days(predicted)}"
 
 
-def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, Doubt]:
+def audit_warnings(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, AuditWarning]:
     """Return those of these machines whose days are the paper's and implausible, such as 2 A100."""
     name, of_paper = models.find(model).name, {row.place: row for row in audit() if row.table == "1"}
     named = {row.machine: of_paper[name, row.gpu, row.gpus] for row in machines if row.origin == "expected"}
     fitted = calibration.calibrations()[calibration.EVERYTHING]
     return {
-        machine: Doubt(
+        machine: AuditWarning(
             f"{row.verdict}, {row.utilisation.value:.0%} of the peak",
             foretold(predicted(by_place("1")[row.place], fitted)),
         )
@@ -182,23 +182,21 @@ def doubts(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, Do
     }
 
 
-def believed(days: Iterable[TrainingDays], doubts: Mapping[str, Doubt]) -> list[TrainingDays]:
-    """Return the days, with predicted ones in place of those that are doubted."""
-    return [
-        doubt.instead if (doubt := doubts.get(row.machine)) is not None and doubt.instead is not None else row
-        for row in days
-    ]
+def believed(days: Iterable[TrainingDays], warnings: Mapping[str, AuditWarning]) -> list[TrainingDays]:
+    """Return the days, with predicted ones in place of those with a warning."""
+    return [(warning.instead if (warning := warnings.get(row.machine)) is not None else None) or row for row in days]
 
 
-def doubts_text(doubts: Mapping[str, Doubt], days: Iterable[TrainingDays | Offer]) -> list[str]:
-    """Return a sentence on the doubts, and one on the traces of predicted days, whether given or in place of doubted
-    ones; empty where there are none."""
+def audit_warnings_text(warnings: Mapping[str, AuditWarning], days: Iterable[TrainingDays | Offer]) -> list[str]:
+    """Return a sentence on the warnings, and one on the traces of predicted days, if there are any; else nothing."""
     listed = "; ".join(
-        f"{machine}, {doubt.message(doubt.instead.days.value if doubt.instead else None)}"
-        for machine, doubt in doubts.items()
+        f"{machine}, {warning.message(warning.instead.days.value if warning.instead else None)}"
+        for machine, warning in warnings.items()
     )
-    found = [f"Printed days of one training that the audit doubts ({command()} audit): {listed}."] if listed else []
-    if any(row.source.startswith(OF_PAPERS_STACK) for row in days) or any(doubt.instead for doubt in doubts.values()):
+    found = [f"Printed days of one training that the audit warns of ({command()} audit): {listed}."] if listed else []
+    if any(row.source.startswith(OF_PAPERS_STACK) for row in days) or any(
+        warning.instead for warning in warnings.values()
+    ):
         found.append(_traces_text())
     return found
 
@@ -275,13 +273,13 @@ def steps_by_gpu(days: Sequence[TrainingDays], prices: PriceList, currency: str)
 
 
 def stops_instead(
-    found: Mapping[str, Sequence[Step]], believed: Mapping[str, Sequence[Step]], doubted: Container[str]
+    found: Mapping[str, Sequence[Step]], believed: Mapping[str, Sequence[Step]], warned: Container[str]
 ) -> dict[str, Step]:
-    """Return where one more GPU stops paying by days without doubt, for GPU types where doubted machines decide."""
+    """Return where one more GPU stops paying by days without warnings, for GPU types where these decide."""
     instead = {}
     for name, steps in believed.items():
         best, other = stops(found[name]), stops(steps)
-        if best and other and (best.machine in doubted or other.gpus != best.gpus):
+        if best and other and (best.machine in warned or other.gpus != best.gpus):
             instead[name] = other
     return instead
 

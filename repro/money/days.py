@@ -15,10 +15,13 @@ from ..paper.gpus import Gpu, OfGpus, OwnGpu, catalogue
 from ..paper.settings import NAIVE
 from ..paper.tables import COUNTS, cells
 from ..predict import own
+from ..predict.calibration import EVERYTHING, calibrations
 from ..predict.forecast import Forecast, fastest
 from ..predict.hardware import Machine
-from ..predict.traces import PAPER_STACK, Traced
+from ..predict.modern import today
+from ..predict.traces import PAPER_STACK, Traced, shipped
 from ..record import Record
+from ..run.reading import Joined
 from ..run.reading import measured as read_measured
 from ..run.settings_search import searches
 
@@ -41,8 +44,10 @@ class TrainingDays(OfGpus):
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Return the days between which 8 of 10 such predictions hold; None for days that are not predicted."""
-        return (self.days.low, self.days.high) if self.origin == "predicted" else None
+        """Return the days between which 8 of 10 such predictions hold; None for days that are not predicted, and where
+        no interval is known."""
+        known = self.origin == "predicted" and self.days.low < self.days.high
+        return (self.days.low, self.days.high) if known else None
 
     def known(self, value: float) -> float:
         """Return a value derived from these days, rounded to significant figures where they are predicted."""
@@ -133,6 +138,34 @@ def predicted_days(model: str, of: Sequence[Gpu] | None = None) -> list[Training
     return [found for each in machines if (found := foretold(fastest(recipe, each, PAPER_STACK))) is not None]
 
 
+def modern_days(
+    gpu: str | OwnGpu | None, model: str, measured: Sequence[Path] | None, exact_only: bool
+) -> list[TrainingDays]:
+    """Return the days with the parts of modern training on that GPU, None for all: those that a run kept, by true days,
+    else predicted ones, which have no interval. Raises UserError where there are none."""
+    recipe = models.find(model) if models.is_own(model) else models.find_of_paper(model)
+    stack, fitted = own.stack() if models.is_own(model) else shipped()[-1], calibrations()[EVERYTHING]
+    gpus = [gpu] if isinstance(gpu, OwnGpu) else [each for each in catalogue() if gpu in (None, each.called)]
+    found: dict[tuple[str, int], TrainingDays] = {}
+    for machine in (Machine(each, count) for each in gpus for count in COUNTS if recipe.batch_size % count == 0):
+        both = today(recipe, machine, fitted, stack)
+        best = foretold(both.exact if exact_only else both.all, stack)
+        if best is not None:
+            found[best.gpu, best.gpus] = replace(best, days=Interval.exact(best.days.value))
+    if measured is not None:
+        runs = read_measured(measured)
+        for record in runs.records:
+            days, stands = record.derived.true_days, record.modern is not None and record.modern.stands(exact_only)
+            if not (stands and days and record.like_papers and record.recipe == model and gpu in (None, record.device)):
+                continue
+            before = found.get((record.device, record.count))
+            if before is None or before.origin == "predicted" or days < before.days.value:
+                found[record.device, record.count] = _of_record(runs, record, days)
+    if not found:
+        raise UserError(f"{model} is not predicted to train on {gpu if isinstance(gpu, str) else 'this GPU'}")
+    return list(found.values())
+
+
 def _predicted_on(stack: Traced) -> str:
     return f"repro predict, transformers {stack.transformers}"
 
@@ -140,11 +173,11 @@ def _predicted_on(stack: Traced) -> str:
 OF_PAPERS_STACK = _predicted_on(PAPER_STACK)  # begins the source of days that are predicted for the paper's stack
 
 
-def foretold(best: Forecast) -> TrainingDays | None:
-    """Return the days of a prediction, in significant figures; None where it has none."""
+def foretold(best: Forecast, stack: Traced = PAPER_STACK) -> TrainingDays | None:
+    """Return the days of a prediction by a stack's traces, in significant figures; None where it has none."""
     if best.days is None:
         return None
-    stack = own.stack() if models.is_own(best.recipe) else PAPER_STACK
+    stack = own.stack() if models.is_own(best.recipe) else stack
     return TrainingDays(
         best.machine.gpu.called,
         best.machine.gpus,
@@ -175,18 +208,15 @@ def measured_days(model: str, folders: Sequence[Path]) -> list[TrainingDays]:
             f"--measured {runs.name}: no finished trial of {model} at the paper's scale on GPUs, naive ones left out; "
             f"{command()} --gpus all --models {model} --out DIR measures it"
         )
-    return [
-        TrainingDays(
-            record.device,
-            record.count,
-            Interval.exact(days),
-            "measured",
-            f"{runs.run_of(record).folder}, {record.settings}, true",
-            _watts(record),
-            record.derived.joules_per_step is not None,
-        )
-        for days, record in best
-    ]
+    return [_of_record(runs, record, days) for days, record in best]
+
+
+def _of_record(runs: Joined, record: Record, days: float) -> TrainingDays:
+    source = f"{runs.run_of(record).folder}, {record.settings}, true"
+    by_counter = record.derived.joules_per_step is not None
+    return TrainingDays(
+        record.device, record.count, Interval.exact(days), "measured", source, _watts(record), by_counter
+    )
 
 
 def _counts(record: Record) -> bool:

@@ -8,11 +8,12 @@ from itertools import product, starmap
 from typing import Literal, get_args
 
 from ..console import UserError
+from ..models.recipe import Precision
 
 Sharding = Literal["none", "zero_1", "zero_2", "zero_3", "fsdp_2", "fsdp_3"]
 Attention = Literal["sdpa", "flash"]
 SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
-WORDS = {"naive", "free_lunch", "flash", "checkpointing", "offloading", *SHARDINGS, *get_args(Attention)}
+WORDS = {"naive", "free_lunch", "modern", "flash", "checkpointing", "offloading", *SHARDINGS, *get_args(Attention)}
 _METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # a name in Python
 
 
@@ -21,7 +22,8 @@ class Settings:
     """One point of the search space. Free lunch is compile + custom kernels + TF32; naive has no method switched on.
 
     `attention` is the custom kernel of the attention layers; it has no effect without free lunch. `methods` are a
-    user's own, by name, which are added to free lunch and stand for no cell of the paper (repro/measure/method.py).
+    user's own, by name, which are added to free lunch and stand for no cell of the paper (repro/measure/method.py), and
+    neither do `parts` of modern training (repro/parts.py).
     """
 
     free_lunch: bool
@@ -30,24 +32,29 @@ class Settings:
     offloading: bool = False
     attention: Attention = "sdpa"
     methods: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
-        """Return `naive`, or the active methods joined by `+`: `free_lunch+checkpointing+zero_3+offloading`."""
+        """Return `naive`, or the active methods joined by `+`: `free_lunch+checkpointing+zero_3+offloading`. With parts
+        free lunch is called modern: `modern+checkpointing+fused_adam`."""
         on = [
-            "free_lunch" if self.free_lunch else "",
+            ("modern" if self.parts else "free_lunch") if self.free_lunch else "",
             "flash" if self.free_lunch and self.attention == "flash" else "",
             "checkpointing" if self.checkpointing else "",
             self.sharding if self.sharding != "none" else "",
             "offloading" if self.offloading else "",
             *self.methods,
+            *self.parts,
         ]
         return "+".join(filter(None, on)) or "naive"
 
     @classmethod
     def parse(cls, id: str) -> Settings:
-        """Return the settings with this id. Behind free lunch, other names are a user's methods. Raise UserError,
-        which lists the valid words, for another text."""
+        """Return the settings with this id. Behind free lunch, other names are a user's methods; behind modern, parts.
+        Raise UserError, which lists the valid words, for another text."""
+        if id.partition("+")[0] == "modern":
+            return cls._modern(id)
         words = set() if id == "naive" else set(id.split("+"))
         known = {"free_lunch", "flash", "checkpointing", "offloading", *SHARDINGS[1:]}
         methods = tuple(word for word in id.split("+") if word not in WORDS and _METHOD.fullmatch(word))
@@ -69,11 +76,33 @@ class Settings:
             methods=methods,
         )
 
+    @classmethod
+    def _modern(cls, id: str) -> Settings:
+        from ..parts import checked
+
+        words = id.split("+")[1:]
+        named = [word for word in words if word not in WORDS]
+        if not named:
+            raise UserError(f"settings {id!r}: modern has no parts; name them, such as modern+fused_adam")
+        usual = cls.parse("+".join(["free_lunch", *(word for word in words if word in WORDS)]))
+        return replace(usual, parts=checked(named, f"settings {id}"))
+
     @property
     def base(self) -> Settings:
-        """Return the settings with torch's own attention and no methods of one's own: the point in the paper's
-        space, for either kernel."""
-        return replace(self, attention="sdpa", methods=())
+        """Return the settings with torch's own attention and no methods of one's own or parts: the point in the
+        paper's space, for either kernel."""
+        return replace(self, attention="sdpa", methods=(), parts=())
+
+    def precision_of(self, usual: Precision) -> Precision:
+        """Return the precision of a recipe whose `usual` one this is: bf16 by that part."""
+        return "bf16" if "bf16" in self.parts else usual
+
+    @property
+    def classes(self) -> dict[str, str]:
+        """Return the parts, each with its class, exact or precision."""
+        from ..parts import BY_NAME
+
+        return {part: BY_NAME[part].kind for part in self.parts}
 
     @property
     def saves_memory(self) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from repro import record
 from repro.console import UserError
 from repro.formats import SECONDS_A_DAY, Interval
-from repro.machine.support import bf16_obstacle, fits_papers_hosts
+from repro.machine.support import bf16_obstacle, compiles, fits_papers_hosts
 from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.settings import NAIVE, Settings, search_space
 from repro.paper.tables import Cell, published_settings
@@ -56,8 +56,10 @@ class Forecast:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Return the days between which 8 of 10 unseen cells of the paper lie; None if it has no such machine."""
-        return (self.days.low, self.days.high) if self.days and self.machine.held_out else None
+        """Return the days between which 8 of 10 unseen cells of the paper lie; None if it has no such machine, or no
+        such settings."""
+        known = self.machine.held_out and not self.settings.parts
+        return (self.days.low, self.days.high) if self.days and known else None
 
 
 def forecast(
@@ -80,6 +82,7 @@ def forecast(
             f"the replication batch of {recipe.name}, {recipe.batch_size}, does not divide by {machine.world} "
             f"GPUs{apart}: take a number that divides it, such as 1, 2, 4 or 8"
         )
+    recipe = replace(recipe, precision=settings.precision_of(recipe.precision))
     obstacle = bf16_obstacle(recipe, machine.capability) if machine.capability else None
     if obstacle is not None:
         return Forecast(recipe.id, machine, settings, 0, obstacle.reason)
@@ -120,9 +123,15 @@ def forecast(
 def trace_of(recipe: Recipe, machine: Machine, settings: Settings, stack: Traced) -> Trace:
     """Return the trace of what would run there. Kernels of other packages, such as Mamba's, need a GPU."""
     if models.is_own(recipe.id):
-        return own.trace_of(recipe, variant_of(settings))
-    on_cpu = recipe.kernels is not None and machine.capability is None
-    return traces.find(recipe.id, "naive" if on_cpu else variant_of(settings), stack, recipe.scale)
+        found = own.trace_of(recipe, variant_of(settings))
+    else:
+        on_cpu = recipe.kernels is not None and machine.capability is None
+        found = traces.find(recipe.id, "naive" if on_cpu else variant_of(settings), stack, recipe.scale)
+    if not settings.parts:
+        return found
+    from .parts import adapted
+
+    return adapted(recipe, found, settings.parts, compiles(recipe, settings))
 
 
 def ranked(forecasts: Iterable[Forecast], by_authors: bool = False) -> list[Forecast]:

@@ -15,10 +15,11 @@ from repro.paper.gpus import Gpu
 from repro.paper.settings import Settings
 
 from ..models.recipe import Recipe
-from .traces import NOTHING, Linear, Trace, Variant
+from .traces import NOTHING, Linear, Part, Trace, Variant
 
 _DEEPSPEED_BUCKET = 5e8  # elements, in stage 1: DeepSpeed's default
 _STAGE_2_BUCKETS = 2 * 2e8  # elements; two buckets, as communication overlaps
+_RESULTS = 0.6  # of the bytes that a layer's products move: in Pythia's 9 of 16, and attention's
 _LIVE_WEIGHTS = 1e9  # elements that stage 3 keeps gathered
 
 
@@ -144,7 +145,8 @@ def moments(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> tupl
         saved += sum((part.cost("copies") * -part.count for part in trace.layers), NOTHING)
     if settings.checkpointing:
         for part in trace.layers:
-            saved += part.cost("saved") * -part.count
+            kept = _kept_results(part) if "selective_checkpointing" in settings.parts else NOTHING
+            saved += (part.cost("saved") + kept * -1) * -part.count
         saved += trace.total("inputs")
         body += max(
             (part.cost("saved") * (part.count / part.units) for part in trace.layers), key=lambda line: line.at(1)
@@ -166,6 +168,13 @@ def moments(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> tupl
     )
 
 
+def _kept_results(part: Part) -> Linear:
+    """Return the bytes that selective checkpointing keeps of a layer: results of products and of attention."""
+    kinds = ("matmul", "batched", "convolution", "depthwise")
+    found = (part.cost(f"forward/{kind}/{bits}/bytes") for kind in kinds for bits in ("half", "fp32", "fp8"))
+    return Linear(0.0, _RESULTS * sum(line.each for line in found))
+
+
 @dataclass(frozen=True)
 class _State:
     """Bytes that do not depend on the micro batch. `kept` and `kept_buckets` are what remains of weights and buckets
@@ -184,13 +193,17 @@ def _state(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> _Stat
     each, parameters, share = width(recipe), trace.parameters, trace.parameters / gpus
     if settings.library == "torch":
         fp32 = 4 * parameters
-        return _State(fp32, fp32, fp32, 2 * fp32, buckets=fp32, kept_buckets=fp32, temporaries=fp32)
+        buckets = 0.0 if "no_wrapper" in settings.parts else fp32
+        gradients = 0.0 if "gradient_views" in settings.parts else fp32  # they are the buckets
+        temporaries = 0.0 if "fused_adam" in settings.parts else fp32
+        return _State(fp32, fp32, gradients, 2 * fp32, buckets, buckets, temporaries)
     if settings.library == "fsdp":
         layer = max(part.cost("parameters").fixed * part.count / part.units for part in trace.layers)
         rest = trace.rest.cost("parameters").fixed
         gathered = each * (parameters if settings.stage == 2 else rest + 2 * layer)
         shard = 0.0 if settings.offloading else 4 * share
-        return _State(shard + gathered, shard, shard, 2 * shard, each * (rest + layer), 0.0, shard)
+        temporaries = 0.0 if "fused_adam" in settings.parts else shard
+        return _State(shard + gathered, shard, shard, 2 * shard, each * (rest + layer), 0.0, temporaries)
     optimizer, copies = (0.0, 0.0) if settings.offloading else (12 * share, 4 * share)
     if settings.stage == 3:
         kept = 0.0 if settings.offloading else each * share

@@ -20,6 +20,7 @@ from .traces import PAPER_STACK, Part, Trace
 
 _ADAM_BYTES = 100.0  # memory traffic a weight: torch's unfused Adam makes several passes
 _FUSED_ADAM_BYTES = 30.0  # DeepSpeed's Adam, on a GPU, or on its host with offloading
+_FP8_PEAK = 2.0  # over half precision, on every GPU that has it
 _PCIE_COUNTS = (2, 4, 8)
 _HOPPER = (9, 0)
 
@@ -228,7 +229,10 @@ def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -
     found += [stretch(trace.rest, "forward", "returned"), stretch(trace.rest, "backward")]
     for part in reversed(trace.layers):
         if settings.checkpointing:
-            found.append(stretch(part, "forward"))
+            again = stretch(part, "forward")
+            if "selective_checkpointing" in settings.parts:  # results of products and of attention are kept
+                again = replace(again, arithmetic=())
+            found.append(again)
         found.append(stretch(part, "backward"))
     return tuple(found)
 
@@ -322,7 +326,7 @@ class _Speeds:
 
     def of(self, kind: str, backward: bool) -> float:
         name, _, arithmetic = kind.partition("/")
-        rates, machine, half = self.rates, self.machine, arithmetic == "half"
+        rates, machine, half = self.rates, self.machine, arithmetic in ("half", "fp8")
         if name == "scan":
             return machine.lanes * rates.scan
         if name == "depthwise":
@@ -332,6 +336,8 @@ class _Speeds:
         if name == "attention":
             by_cudnn = half and machine.capability == _HOPPER and not self.papers
             return peak * (rates.cudnn if by_cudnn else rates.attention)
+        if arithmetic == "fp8":
+            peak *= _FP8_PEAK
         if half:
             return peak * (rates.half_geforce if machine.geforce else rates.half)
         if self.settings.free_lunch and machine.has_tf32:
@@ -343,7 +349,7 @@ def _exchange(settings: Settings, each: int, trace: Trace, world: int) -> tuple[
     """Return the bytes that each GPU sends in a micro-step, by rings, and whether the backward pass hides them."""
     ring = (world - 1) / world
     if settings.library == "torch":
-        return 2 * 4 * ring * trace.parameters, True
+        return 2 * (2 if "bf16_reduction" in settings.parts else 4) * ring * trace.parameters, True
     if settings.stage == 3:  # gathers, and reduces to owners
         return each * ring * (_gathered(settings, trace) + trace.parameters), True
     # FSDP's stage 2 gathers once; ZeRO all-reduces below stage 3.
@@ -390,20 +396,41 @@ def _offloaded(settings: Settings, each: int, trace: Trace, world: int) -> float
     return each * (trace.parameters + (gathered if settings.stage == 3 else 0.0)) / world
 
 
+def sharing_seconds(
+    recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, rates: Rates, host: float, updating: float
+) -> tuple[float, float]:
+    """Return the seconds by which a micro-step and an update of each GPU take longer where all offload at once to a
+    host that moves `host` bytes a second, than on one that was measured alone and whose update took `updating` seconds.
+
+    Each GPU has its own link. So copies, and the update, take at least the time in which the host's memory moves what
+    all GPUs need of it. Predictions have no such term: their rate of the host is fitted to cells of several GPUs, too.
+    """
+    each, world = width(recipe), machine.world
+    copied = _offloaded(settings, each, trace, world)
+    updated = trace.parameters / world * (_adam_bytes(settings, machine) + each)
+    copying = copied / (rates.host * machine.host_bytes)
+    return max(0.0, world * copied / host - copying), max(0.0, world * updated / host - updating)
+
+
 def _update(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, rates: Rates) -> float:
     """Return the seconds of Adam on this GPU's share, and of exchanging new weights where only states are sharded."""
     each, parameters = width(recipe), trace.parameters
     share = parameters / (machine.world if settings.stage else 1)
     bandwidth = _bandwidth(machine, rates)
-    # On a CPU, DeepSpeed runs torch's Adam, as its own takes long to build.
-    own = settings.library == "deepspeed" and machine.capability is not None
-    adam = _FUSED_ADAM_BYTES if own else _ADAM_BYTES
+    adam = _adam_bytes(settings, machine)
     if settings.offloading:
         back = each * share / (rates.host * machine.host_bytes)
         seconds = share * adam / rates.host_memory + back
     else:
         seconds = share * adam / bandwidth
     return seconds + update_exchange_seconds(recipe, trace, settings, machine, rates)
+
+
+def _adam_bytes(settings: Settings, machine: Machine) -> float:
+    """Return the memory traffic of an update for each weight."""
+    # On a CPU, DeepSpeed runs torch's Adam, as its own takes long to build.
+    own = settings.library == "deepspeed" and machine.capability is not None
+    return _FUSED_ADAM_BYTES if own or "fused_adam" in settings.parts else _ADAM_BYTES
 
 
 def update_exchange_seconds(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, rates: Rates) -> float:

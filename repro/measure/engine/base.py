@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from repro.measure.rank import Rank
 from repro.paper.settings import Settings
 
 from ...models.recipe import Recipe, Schedule
+from . import modern
 from .hooks import Hooks
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -59,27 +61,39 @@ class Engine(ABC):
     ) -> None:
         self.recipe, self.settings, self.rank = recipe, settings, rank
         self.accumulation = accumulation
-        self.precision = recipe.precision
-        self.hooks = Hooks(settings.methods, rank.methods)
+        self.precision = settings.precision_of(recipe.precision)
+        self.parts = settings.parts
+        own = modern.methods(settings.parts, recipe, rank.device, self.precision)
+        self.hooks = Hooks(settings.methods, rank.methods, own)
         set_tf32(tf32)
         self.module = self._module()
         self.total = sum(parameter.numel() for parameter in self.module.parameters())
         self._wrap(compiled)
 
     def _module(self) -> nn.Module:
-        """Return the recipe's model in fp32, on the host for engines where each rank keeps only a share of it."""
+        """Return the recipe's model in fp32, on the host for engines where each rank keeps only a share of it. There it
+        is in DeepSpeed's half precision already if the GPU drew it: a host may lack the memory for both."""
         on_device, quickly = self.settings.library == "torch", self._draws_on_gpu()
         with torch.device(self.rank.device if on_device or quickly else "cpu"):
             kernels = support.uses_custom_kernels(self.recipe, self.settings, self.rank.cuda)
             module = self.hooks.module(self.recipe.build(kernels, self.settings.attention))
         if quickly and not on_device:
+            if self.settings.library == "deepspeed":
+                module.to(HALF.get(self.precision, torch.float32))  # as DeepSpeed does, in the host's memory
             module.to("cpu")
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         module.train()
         if self.settings.checkpointing:
-            _checkpoint(module, self.recipe.layer)
+            _checkpoint(module, self.recipe.layer, **modern.checkpoint_options(self.parts))
+        if (kernel := getattr(module, "attention_kernel", None)) is not None:
+            self.warnings += (f"timed_attention chose the kernel {kernel}",)
         return module
+
+    def _compiled(self, module: nn.Module) -> Any:
+        """Return the wrapped model compiled, as a whole or, by the part, layer by layer."""
+        name = self.recipe.block or self.recipe.layer
+        return modern.compiled(module, self.parts, lambda: layers(self.module, name))
 
     def _draws_on_gpu(self) -> bool:
         """Return whether the GPU draws the weights, where it holds all of them and no other rank does so beside it: a
@@ -171,7 +185,8 @@ def layers(module: nn.Module, name: str) -> list[nn.Module]:
     return found
 
 
-def _checkpoint(module: nn.Module, layer: str) -> None:
+def _checkpoint(module: nn.Module, layer: str, **options: Any) -> None:
+    """Have these layers recompute their activations; `options` are those of torch's checkpoint."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
         apply_activation_checkpointing,
         checkpoint_wrapper,
@@ -179,7 +194,9 @@ def _checkpoint(module: nn.Module, layer: str) -> None:
 
     wanted = layers(module, layer)
     apply_activation_checkpointing(
-        module, checkpoint_wrapper_fn=checkpoint_wrapper, check_fn=lambda child: type(child).__name__ == layer
+        module,
+        checkpoint_wrapper_fn=partial(checkpoint_wrapper, **options),
+        check_fn=lambda child: type(child).__name__ == layer,
     )
     wrapped = [child for child in module.modules() if type(child).__name__ == CHECKPOINT]
     if len(wrapped) != len(wanted):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-import torch
-
 from .base import CHECKPOINT, HALF, Held, WrongWrapperError, adam_moments, layers, local, schedule, torch_optimizer
 from .plain import FIRST_SCALE, PlainEngine
 
@@ -49,7 +47,7 @@ class FullyShardedEngine(PlainEngine):
         self.schedule = schedule(self.recipe)(self.optimizer)
         self.scaler = ShardedGradScaler(self.rank.device.type, FIRST_SCALE, enabled=self.precision == "fp16")
         self.parallel = self.module
-        self.forward = torch.compile(self.module) if compiled else self.module
+        self.forward = self._compiled(self.module) if compiled else self.module
 
     def held(self) -> Held:
         return Held(sum(local(weight).numel() for weight in self.module.parameters()), adam_moments(self.adam))

@@ -1,9 +1,9 @@
-"""The hooks of methods of one's own at work: each is called with checks, and its errors name it."""
+"""The hooks of methods of one's own, and of parts, at work: each is called with checks, and its errors name it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Hooks:
-    """The methods of one trial. Without any, all stays as it is."""
+    """The methods of one trial, and the hooks of its `parts`. Without any, all stays as it is."""
 
-    def __init__(self, names: Sequence[str], files: Sequence[MethodFile]) -> None:
-        self._methods: dict[str, Method] = load(names, files)
+    def __init__(self, names: Sequence[str], files: Sequence[MethodFile], parts: Mapping[str, Method]) -> None:
+        self._methods: dict[str, Method] = load(names, files) | dict(parts)
 
     @property
     def change_the_graph(self) -> bool:

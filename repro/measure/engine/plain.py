@@ -12,6 +12,7 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 
+from . import modern
 from .base import HALF, Engine, Held, adam_moments, schedule, torch_optimizer
 
 FIRST_SCALE = 2.0**16  # torch's default
@@ -28,31 +29,38 @@ def _as_it_is(_, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotat
 class PlainEngine(Engine):
     """An engine with torch's mixed precision: fp32 weights, autocast, and a scaled loss in fp16."""
 
+    _graphed = False  # whether CUDA graphs run, which overwrite what they returned
+    _learns_graph = False  # whether the next micro-step is the one that a static graph is taken from: it reduces
+
     def _wrap(self, compiled: bool) -> None:
         self.module.to(self.rank.device)
         self.optimizer = self._own_optimizer() or torch_optimizer(self.recipe, self.module.parameters())
         self.schedule = schedule(self.recipe)(self.optimizer)
         self.scaler = torch.amp.GradScaler(self.rank.device.type, FIRST_SCALE, enabled=self.precision == "fp16")
         self.rank.join()
-        parallel = nn.parallel.DistributedDataParallel(
-            self.module, device_ids=[self.rank.local] if self.rank.cuda else None
-        )
+        self.parallel = modern.distributed(self.module, self.parts, self.rank.local if self.rank.cuda else None)
         if self.rank.projected:
-            parallel.register_comm_hook(None, _as_it_is)
-        self.parallel: nn.Module = parallel
+            self.parallel.register_comm_hook(None, _as_it_is)  # type: ignore[operator]
+        self._learns_graph = "static_graph" in self.parts
+        self._graphed = compiled and "cuda_graphs" in self.parts
+        if self._graphed:
+            modern.keep_gradients(self.module)
         self.wrapper = type(self.parallel).__name__
-        self.forward = torch.compile(self.parallel) if compiled else self.parallel
+        self.forward = self._compiled(self.parallel) if compiled else self.parallel
         if compiled and (self.settings.checkpointing or self.hooks.change_the_graph):
             # DDPOptimizer splits graphs in a way that breaks checkpointing, which a method may use.
             torch._dynamo.config.optimize_ddp = False
 
     def micro_step(self, batch: dict[str, torch.Tensor], reduce: bool) -> torch.Tensor:
-        alone = not reduce and isinstance(self.parallel, nn.parallel.DistributedDataParallel)
+        alone = not (reduce or self._learns_graph) and isinstance(self.parallel, nn.parallel.DistributedDataParallel)
+        self._learns_graph = False
+        if self._graphed:
+            torch.compiler.cudagraph_mark_step_begin()
         with self.parallel.no_sync() if alone else nullcontext():  # type: ignore[operator]
             with torch.autocast(self.rank.device.type, dtype=HALF.get(self.precision), enabled=self.precision in HALF):
                 loss = self.forward(**batch)
             self.scaler.scale(loss / self.accumulation).backward()
-        return loss.detach()
+        return loss.detach().clone() if self._graphed else loss.detach()
 
     def update(self) -> None:
         if self.recipe.clip is not None:
@@ -61,7 +69,7 @@ class PlainEngine(Engine):
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.schedule.step()
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad(set_to_none=not self._graphed)
 
     def skipped_updates(self) -> int:
         if not self.scaler.is_enabled():

@@ -1,0 +1,225 @@
+"""The named parts of modern training: what each is, its class, what it needs and what it excludes, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .console import INSTALLED, UserError, suggest_names
+from .formats import listing
+from .installation import way_to_install
+
+Class = Literal["exact", "precision"]
+Engine = Literal["torch", "fsdp", "deepspeed"]
+ALL: tuple[Engine, ...] = ("torch", "fsdp", "deepspeed")
+_TEXT = ("pythia", "roberta", "mamba")
+# What installs the packages that parts need beside the stack.
+EXTRA = way_to_install("modern") if INSTALLED else "./run_all.sh --with-modern"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that is added to free lunch. `exact` ones do the same arithmetic up to the order of sums, `precision` ones
+    the same algorithm in fewer bits.
+
+    `families` are the paper's recipes that it serves, empty for all recipes; with `own` it also serves models of one's
+    own that have what it changes. `engines` are the libraries that take it, `capability` is the least of a GPU, None
+    where a CPU will do; `torch` the least version. `package` is what it needs of an extra.
+    """
+
+    name: str
+    kind: Class
+    library: str
+    what: str
+    source: str
+    engines: tuple[Engine, ...] = ALL
+    families: tuple[str, ...] = ()
+    own: bool = False
+    excludes: tuple[str, ...] = ()
+    capability: tuple[int, int] | None = None
+    torch: tuple[int, ...] = (2, 0)
+    package: str = ""
+
+
+# In the order in which they are tried where nothing is predicted.
+PARTS = (
+    Part(
+        "bf16",
+        "precision",
+        "torch",
+        "bf16 autocast in place of fp16 with its loss scale, and in vision recipes of fp32 and TF32",
+        "docs.pytorch.org/docs/stable/amp.html",
+    ),
+    Part(
+        "fused_attention",
+        "exact",
+        "torch",
+        "scaled_dot_product_attention in place of matrices of scores, where a recipe's free lunch has none",
+        "docs.pytorch.org: torch.nn.functional.scaled_dot_product_attention",
+        families=("roberta",),
+    ),
+    Part(
+        "chunked_cross_entropy",
+        "exact",
+        "torch",
+        "output layer and cross entropy in chunks of tokens, gradients in the same pass: logits are never whole",
+        "Hsu et al. (2024), Liger Kernel, arXiv:2410.10989, section 3.2; written here in torch",
+        families=_TEXT,
+        own=True,
+        excludes=("liger_cross_entropy",),
+    ),
+    Part(
+        "liger_cross_entropy",
+        "exact",
+        "liger-kernel",
+        "the same fused with the output layer, by Liger's Triton kernels",
+        "github.com/linkedin/Liger-Kernel: LigerFusedLinearCrossEntropyLoss",
+        engines=("torch", "fsdp"),
+        families=_TEXT,
+        own=True,
+        excludes=("chunked_cross_entropy",),
+        capability=(7, 0),
+        package="liger-kernel",
+    ),
+    Part(
+        "channels_last",
+        "exact",
+        "torch",
+        "weights and images of convolutions with the channels last in memory",
+        "docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
+        engines=("torch",),
+        families=("convnext",),
+        own=True,
+    ),
+    Part(
+        "selective_checkpointing",
+        "exact",
+        "torch",
+        "checkpointing keeps the results of matrix products and of attention, and recomputes all else",
+        "docs.pytorch.org: torch.utils.checkpoint.create_selective_checkpoint_contexts",
+        excludes=("layer_compilation",),  # layers are compiled without their checkpoints
+        torch=(2, 5),
+    ),
+    Part(
+        "fp8",
+        "precision",
+        "torchao",
+        "FP8 products in linear layers, scaled by tensor; the output layer keeps its precision",
+        "github.com/pytorch/ao: torchao.float8.convert_to_float8_training",
+        engines=("torch", "fsdp"),
+        capability=(9, 0),  # Hopper
+        torch=(2, 5),
+        package="torchao",
+    ),
+    Part(
+        "no_wrapper",
+        "exact",
+        "torch",
+        "no DistributedDataParallel on one device: no buckets, no copies of gradients",
+        "docs.pytorch.org: torch.nn.parallel.DistributedDataParallel",
+        engines=("torch",),
+        excludes=("gradient_views", "static_graph", "bf16_reduction"),
+    ),
+    Part(
+        "fused_adam",
+        "exact",
+        "torch",
+        "Adam and AdamW that update all weights in one pass over memory",
+        "docs.pytorch.org: torch.optim.Adam(fused=True)",
+        engines=("torch", "fsdp"),
+        torch=(2, 4),
+    ),
+    Part(
+        "gradient_views",
+        "exact",
+        "torch",
+        "gradients are views of DistributedDataParallel's buckets, not copies",
+        "docs.pytorch.org: DistributedDataParallel(gradient_as_bucket_view=True)",
+        engines=("torch",),
+        excludes=("no_wrapper",),
+    ),
+    Part(
+        "static_graph",
+        "exact",
+        "torch",
+        "DistributedDataParallel is given that every step has the same graph",
+        "docs.pytorch.org: DistributedDataParallel(static_graph=True)",
+        engines=("torch",),
+        excludes=("no_wrapper",),
+    ),
+    Part(
+        "bf16_reduction",
+        "precision",
+        "torch",
+        "gradients are reduced over the devices in bf16",
+        "docs.pytorch.org: torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook",
+        engines=("torch",),
+        excludes=("no_wrapper",),
+    ),
+    Part(
+        "timed_attention",
+        "exact",
+        "torch",
+        "the fastest attention kernel on this device (cuDNN, flash, memory-efficient, plain, FlexAttention), by timing",
+        "docs.pytorch.org: torch.nn.attention.sdpa_kernel, torch.nn.attention.flex_attention",
+        families=("pythia", "vit", "roberta"),
+        own=True,
+        torch=(2, 5),
+    ),
+    Part(
+        "cuda_graphs",
+        "exact",
+        "torch",
+        "the compiled model as CUDA graphs: one launch in place of one for each kernel",
+        "docs.pytorch.org: torch.compile(mode='reduce-overhead')",
+        engines=("torch",),
+        excludes=("layer_compilation",),
+        capability=(7, 0),
+        torch=(2, 5),
+    ),
+    Part(
+        "layer_compilation",
+        "exact",
+        "torch",
+        "each layer is compiled by itself: a shorter start",
+        "docs.pytorch.org: torch.nn.Module.compile, regional compilation",
+        engines=("torch", "fsdp"),
+        excludes=("cuda_graphs", "selective_checkpointing"),
+        torch=(2, 5),
+    ),
+)
+BY_NAME = {part.name: part for part in PARTS}
+NEED_COMPILED = {"cuda_graphs", "layer_compilation", "fp8"}  # in a model that cannot be compiled they would not run
+
+
+def checked(names: Sequence[str], option: str) -> tuple[str, ...]:
+    """Return the names of parts in the order of the table. Raise UserError for an unknown one, with the nearest names,
+    for one that is named twice, and for two that exclude each other."""
+    for name in names:
+        if name not in BY_NAME:
+            near = suggest_names(name, BY_NAME)
+            there = f"did you mean {' or '.join(near)}?" if near else f"the parts are {listing([*BY_NAME])}"
+            raise UserError(f"{option}: no part is called {name!r}; {there}")
+        if names.count(name) > 1:
+            raise UserError(f"{option}: {name} is named twice; name each part once")
+    if pair := excluded(names):
+        raise UserError(f"{option}: {pair[0]} and {pair[1]} exclude each other; leave one out")
+    return in_order(names)
+
+
+def excluded(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first two of these parts that exclude each other; None where none do."""
+    known = [*names]
+    return next(((one, other) for one in known for other in BY_NAME[one].excludes if other in known), None)
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Return known names in the order of the table."""
+    known = {*names}
+    return tuple(name for name in BY_NAME if name in known)
+
+
+def exact(names: Iterable[str]) -> bool:
+    """Return whether all of these parts are exact."""
+    return all(BY_NAME[name].kind == "exact" for name in names)

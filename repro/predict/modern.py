@@ -1,0 +1,137 @@
+"""Predictions of modern settings: the parts that are predicted to make a step shorter, added to the fastest settings
+without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from repro.console import UserError
+from repro.paper.arithmetic import paper_gpu, recipe_of
+from repro.paper.settings import Settings, search_space
+from repro.paper.tables import Cell, cells
+from repro.parts import BY_NAME, in_order
+
+from .. import models
+from ..models.recipe import Recipe
+from ..paper.gpus import find
+from ..record import Record
+from .calibration import EVERYTHING, Calibration, calibrations
+from .forecast import Forecast, forecast, ranked
+from .hardware import Machine, gpu_named
+from .memory import workspace
+from .parts import applicable, is_worth
+from .traces import Traced, shipped
+
+_STARTS = 3  # settings without parts, the fastest first, that parts are added to: with parts another may be faster
+_LIKE = "H100"  # whose predictions order the parts of a search on a CPU
+
+
+@dataclass(frozen=True)
+class Today:
+    """The fastest settings that are predicted with free lunch alone, with exact parts, and with all of them."""
+
+    free_lunch: Forecast
+    exact: Forecast
+    all: Forecast
+
+    @property
+    def speed(self) -> float | None:
+        """Return how many times faster all parts are predicted to be."""
+        slow, fast = self.free_lunch.days, self.all.days
+        return slow.value / fast.value if slow and fast else None
+
+
+def today(recipe: Recipe, machine: Machine, calibration: Calibration, stack: Traced) -> Today:
+    """Predict the fastest settings with and without parts on a machine."""
+    usual = ranked(forecast(recipe, machine, each, calibration, stack) for each in search_space(machine.world))
+    starts = [each for each in usual if each.feasible][:_STARTS] or usual[:1]
+
+    def best(exact_only: bool) -> Forecast:
+        return ranked(_grown(recipe, each, calibration, stack, exact_only) for each in starts)[0]
+
+    return Today(usual[0], best(True), best(False))
+
+
+def _grown(recipe: Recipe, start: Forecast, calibration: Calibration, stack: Traced, exact_only: bool) -> Forecast:
+    """Add the part that is predicted to bring most, again and again, as long as one brings something."""
+    best, machine = start, start.machine
+    while best.days is not None:
+        settings = best.settings
+        tried = [
+            forecast(recipe, machine, replace(settings, parts=in_order([*settings.parts, name])), calibration, stack)
+            for name in applicable(recipe, settings, machine.world, machine.capability)
+            if not exact_only or BY_NAME[name].kind == "exact"
+        ]
+        found = ranked(tried)[0] if tried else best
+        if found.days is None or not is_worth(found.days.value, best.days.value):
+            break
+        best = found
+    return best
+
+
+def order_of(recipe: Recipe, settings: Settings, machine: Machine | None) -> list[str]:
+    """Return all parts, those with the largest predicted gain over these settings first, then the others in the order
+    of the table. Without a machine that is predicted they are ordered as for an H100, and without traces of the recipe
+    as in the table."""
+    machine = machine or Machine(gpu_named(_LIKE), 1)
+    fitted, stack = calibrations()[EVERYTHING], shipped()[-1]
+
+    def days(parts: Sequence[str]) -> float:
+        found = forecast(recipe, machine, replace(settings, parts=in_order(parts)), fitted, stack, papers_hosts=False)
+        return found.days.value if found.days else float("inf")
+
+    try:
+        usual = days([])
+        gains = {name: days([name]) for name in applicable(recipe, settings, machine.world, machine.capability)}
+    except UserError:  # no trace of the recipe
+        return [*BY_NAME]
+    first = sorted((name for name, found in gains.items() if is_worth(found, usual)), key=lambda name: gains[name])
+    return [*first, *(name for name in BY_NAME if name not in first)]
+
+
+def peak_bytes(record: Record, micro_batch: int) -> float | None:
+    """Return the bytes of tensors that a record's settings are predicted to have at their peak at a micro batch; None
+    of a tiny recipe, on a CPU or an unknown GPU, and without traces of the recipe."""
+    gpu = find(record.device)
+    if gpu is None or record.scale != "paper":
+        return None
+    machine, settings, fitted = Machine(gpu, record.count), Settings.parse(record.settings), calibrations()[EVERYTHING]
+    try:
+        found = forecast(
+            models.find(record.recipe),
+            machine,
+            settings,
+            fitted,
+            shipped()[-1],
+            papers_hosts=False,
+            micro_batch=micro_batch,
+        )
+    except UserError:  # no trace of the recipe
+        return None
+    return found.memory.peak - workspace(fitted.allowance, record.count) if found.memory else None
+
+
+def table_1(names: set[str]) -> list[tuple[Cell, Today]]:
+    """Predict the cells of Table 1 of these models, by the newest traces, with and without parts."""
+    fitted, stack = calibrations()[EVERYTHING], shipped()[-1]
+    return [
+        (cell, today(recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus), fitted, stack))
+        for cell in cells("1")
+        if cell.model in names
+    ]
+
+
+def row(found: Today) -> dict[str, Any]:
+    """Return the predicted days with free lunch, with exact parts and with all, and the settings."""
+    return {
+        "free lunch, predicted days": found.free_lunch.days and found.free_lunch.days.value,
+        "modern:exact, predicted days": found.exact.days and found.exact.days.value,
+        "modern, predicted days": found.all.days and found.all.days.value,
+        "times faster": None if found.speed is None else f"{found.speed:.2f}",
+        "MBS": found.free_lunch.micro_batch or None,
+        "MBS modern": found.all.micro_batch or None,
+        "free lunch settings": found.free_lunch.settings.id if found.free_lunch.feasible else None,
+        "modern settings": found.all.settings.id if found.all.feasible else None,
+    }

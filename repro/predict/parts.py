@@ -1,0 +1,191 @@
+"""The parts of modern training in predictions: what each does to a trace's FLOPs, bytes, kernels and memory.
+
+The numbers follow from the traces of the models' real code. Nothing was measured with these parts on a GPU yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from repro.machine.support import Stack, part_obstacle
+from repro.paper.settings import Settings
+from repro.parts import BY_NAME, PARTS, excluded, in_order
+
+from ..models.recipe import Recipe, Text
+from .traces import NOTHING, Linear, Part, Trace
+
+Changes = dict[str, Linear]
+
+# Of Pythia-160M's layer: bytes a score of attention that its eager path moves, not compiled and compiled, and saves for
+# the backward pass, over those of the fused kernel; and what dropout of the scores adds in RoBERTa.
+_SCORE_FORWARD, _SCORE_BACKWARD = {"memory": 27.0, "fused": 7.0}, {"memory": 31.0, "fused": 9.0}
+_SCORE_SAVED = 8.8
+_HALF_MOVED = 0.5  # of these, in half precision throughout
+_ATTENTION_BACKWARD = 2.5  # FLOPs of the fused kernel's backward pass over its forward pass
+# Bytes a logit that cross entropy in chunks moves: compiled it reads logits twice and writes gradients once, in half
+# precision; not compiled each operator passes over fp32 logits. Whole logits are saved in fp32, twice at the peak.
+_CHUNKED = {"memory": 40.0, "fused": 6.0}
+_LOGIT_SAVED, _LOGIT_PEAK, _CHUNK_PEAK = 4.0, 8.0, 10.0
+CHUNK = 2048  # tokens, as in repro/measure/engine/modern.py
+# Of fp32 activations what autocast leaves: Pythia-160M saves 5 % more under autocast than in half precision throughout,
+# and its other operators move twice as many bytes; norms and the residual stream stay in fp32.
+_AUTOCAST_SAVED, _AUTOCAST_MOVED, _CAST_BYTES = 0.53, 0.75, 6.0
+_SCALED = 1.25  # bytes that scaling to FP8 moves over those of the product: operands are read twice and written once
+_REPLAYED = 0.2  # of a kernel's launch in a CUDA graph
+_WORTH = 0.998  # of the step: a part that is predicted to bring less is left out
+
+
+@cache
+def adapted(recipe: Recipe, trace: Trace, parts: tuple[str, ...], compiled: bool) -> Trace:
+    """Return the trace as the parts change it."""
+    rest, *layers = trace.parts
+    full = all("/half/" not in key for part in trace.parts for key in part.costs)
+    if "bf16" in parts and full:
+        rest, *layers = (_in_half(part) for part in (rest, *layers))
+    if "fused_attention" in parts and isinstance(recipe.inputs, Text):
+        moved = _HALF_MOVED if trace.variant == "half" else 1.0
+        layers = [_with_fused_attention(part, recipe.inputs.sequence, recipe.width, moved) for part in layers]
+    if {"chunked_cross_entropy", "liger_cross_entropy"} & {*parts} and isinstance(recipe.inputs, Text):
+        again = recipe.precision == "fp16" and "bf16" not in parts and "chunked_cross_entropy" in parts
+        rest = _with_chunks(rest, recipe.inputs, recipe.width, again)
+    if "fp8" in parts:
+        layers = [_in_fp8(part) for part in layers]
+    if "cuda_graphs" in parts and compiled:
+        rest, *layers = (
+            _mapped(part, lambda key, line: line * _REPLAYED if key.endswith("/kernels") else line)
+            for part in (rest, *layers)
+        )
+    return replace(trace, parts=(rest, *layers))
+
+
+def _mapped(part: Part, change: Callable[[str, Linear], Linear]) -> Part:
+    return replace(part, costs={key: change(key, line) for key, line in part.costs.items()})
+
+
+def _added(part: Part, more: Changes) -> Part:
+    """Return the part with more, or less, of some costs, none below zero."""
+    costs = dict(part.costs)
+    for key, line in more.items():
+        total = costs.get(key, NOTHING) + line
+        signed = key in ("body", "head", "inputs")  # peaks over others: they may be below
+        costs[key] = total if signed else Linear(max(0.0, total.fixed), max(0.0, total.each))
+    return replace(part, costs=costs)
+
+
+def _in_half(part: Part) -> Part:
+    """Return a part of an fp32 model under autocast in bf16."""
+    costs: Changes = {}
+    for key, line in part.costs.items():
+        phase, _, rest = key.partition("/")
+        if "/fp32/" in key:
+            costs[key.replace("/fp32/", "/half/")] = line * 0.5 if key.endswith("/bytes") else line
+        elif rest in ("memory/bytes", "fused/bytes") or key in ("saved", "body", "head"):
+            share = _AUTOCAST_MOVED if phase in ("forward", "backward", "returned") else _AUTOCAST_SAVED
+            costs[key] = Linear(line.fixed, share * line.each)
+        else:
+            costs[key] = line
+    weights = part.cost("parameters").fixed
+    cast, copy = Linear(_CAST_BYTES * weights, 0.0), Linear(2.0 * weights, 0.0)
+    casts = Linear(part.cost("tensors").fixed, 0.0)
+    return _added(
+        replace(part, costs=costs),
+        {
+            "forward/weight_cast/bytes": cast,
+            "forward/weight_cast/kernels": casts,
+            "backward/memory/bytes": cast,
+            "backward/fused/bytes": cast,
+            "saved": copy,
+            "copies": copy,
+        },
+    )
+
+
+def _with_fused_attention(part: Part, sequence: int, width: int, share: float) -> Part:
+    """Return an eager layer with the fused kernel: products of scores become attention, and no scores are moved, of
+    whose bytes under autocast the layer moved a `share`."""
+    products = part.cost("forward/batched/half/flops")
+    if not products.each:
+        return part
+    costs = {key: line for key, line in part.costs.items() if "/batched/" not in key}
+    moved = Linear(0.0, 4 * 2.0 * sequence * width)  # queries, keys, values and results
+    one = Linear(1.0, 0.0)
+    scores = share * _scores(part, sequence)
+    more: Changes = {
+        "forward/attention/half/flops": products,
+        "forward/attention/half/bytes": moved,
+        "forward/attention/half/kernels": one,
+        "backward/attention/half/flops": products * _ATTENTION_BACKWARD,
+        "backward/attention/half/bytes": moved * 2,
+        "backward/attention/half/kernels": one,
+        "saved": Linear(0.0, -_SCORE_SAVED * scores),
+        "body": Linear(0.0, -_SCORE_SAVED * scores),
+    }
+    for kind in ("memory", "fused"):
+        more[f"forward/{kind}/bytes"] = Linear(0.0, -_SCORE_FORWARD[kind] * scores)
+        more[f"backward/{kind}/bytes"] = Linear(0.0, -_SCORE_BACKWARD[kind] * scores)
+        for phase in ("forward", "backward"):
+            more[f"{phase}/{kind}/kernels"] = Linear(-4.0, 0.0)
+    return _added(replace(part, costs=costs), more)
+
+
+def _scores(part: Part, sequence: int) -> float:
+    """Return the scores of an example in an eager layer: what its products of scores move, less the other operands."""
+    moved = part.cost("forward/batched/half/bytes").each / 2
+    others = part.cost("forward/batched/half/flops").each / sequence  # 4 x sequence x width
+    return max(0.0, (moved - others) / 2)
+
+
+def _with_chunks(rest: Part, inputs: Text, width: int, again: bool) -> Part:
+    """Return the rest of a language model with cross entropy in chunks. Of fp16 the logits are computed `again` in the
+    backward pass."""
+    logits = float(inputs.sequence * inputs.vocabulary)
+    chunk = _CHUNK_PEAK * CHUNK * inputs.vocabulary
+    changed = dict(rest.costs)
+    for kind in ("memory", "fused"):
+        forward, backward = (f"{phase}/{kind}/bytes" for phase in ("forward", "backward"))
+        changed[forward] = Linear(rest.cost(forward).fixed, min(rest.cost(forward).each, _CHUNKED[kind] * logits))
+        changed[backward] = Linear(rest.cost(backward).fixed, 0.2 * rest.cost(backward).each)
+    more: Changes = {
+        "saved": Linear(4.0 * inputs.vocabulary * width, -_LOGIT_SAVED * logits),
+        "head": Linear(chunk, -_LOGIT_PEAK * logits),
+    }
+    if again:
+        for unit in ("flops", "bytes", "kernels"):
+            more[f"backward/matmul/half/{unit}"] = rest.cost(f"forward/matmul/half/{unit}")
+    found = _added(replace(rest, costs=changed), more)
+    head = found.cost("head")
+    return replace(found, costs=found.costs | {"head": Linear(head.fixed, max(0.0, head.each))})
+
+
+def _in_fp8(part: Part) -> Part:
+    """Return a layer with FP8 products."""
+    costs: Changes = {}
+    more: Changes = {}
+    for key, line in part.costs.items():
+        if "/matmul/half/" not in key:
+            costs[key] = line
+            continue
+        costs[key.replace("/half/", "/fp8/")] = line * 0.75 if key.endswith("/bytes") else line
+        if key.endswith("/bytes"):
+            phase = key.partition("/")[0]
+            more |= {f"{phase}/{kind}/bytes": line * _SCALED for kind in ("memory", "fused")}
+    return _added(replace(part, costs=costs), more)
+
+
+def applicable(recipe: Recipe, settings: Settings, count: int, capability: tuple[int, int] | None) -> list[str]:
+    """Return the parts that can be added to settings, in the order of the table, on a stack that has all they need."""
+    stack = Stack({"torch": "2.13.0"} | {part.package: "0" for part in PARTS if part.package}, capability)
+    more = {name: [*settings.parts, name] for name in BY_NAME if name not in settings.parts}
+    return [
+        name
+        for name, parts in more.items()
+        if not excluded(parts)
+        and part_obstacle(name, recipe, replace(settings, parts=in_order(parts)), count, stack) is None
+    ]
+
+
+def is_worth(with_part: float, without: float) -> bool:
+    """Return whether a predicted step is shorter with a part."""
+    return with_part < _WORTH * without
