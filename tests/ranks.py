@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +17,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from repro import models
 from repro.measure import engine, phases
+from repro.measure.batches import random_batch
 from repro.measure.memory import Peak, is_out_of_memory, limit_memory
 from repro.measure.rank import STACK_STARTED, Rank
 from repro.measure.rank_reports import Report
+from repro.paper.settings import Settings
 
 NEVER = 10_000.0  # seconds: longer than any test
 
@@ -169,7 +175,7 @@ def goes_back(rank: Rank) -> bool:
     return weight.grad is not None
 
 
-def crowded(rank: Rank, phase: str, megabytes: int, hungry: int, **arguments: Any) -> dict[str, Any]:
+def beside_another(rank: Rank, phase: str, megabytes: int, hungry: int, **arguments: Any) -> dict[str, Any]:
     """A trial's phase, where something else holds memory on the rank `hungry`."""
     held = bytearray(megabytes << 20 if rank.index == hungry else 0)
     result = getattr(phases, phase)(rank, **arguments)
@@ -261,3 +267,53 @@ def exchanged(rank: Rank) -> dict[str, Any]:
     reduced = torch.tensor([3.0])
     dist.all_reduce(reduced)
     return {"scattered": scattered.tolist(), "gathered": gathered.tolist(), "reduced": reduced.item()}
+
+
+def sized(rank: Rank, **arguments: Any) -> int:
+    """A trial's search, and the peak of resident memory that it reached beyond the start, in bytes."""
+    peak = Peak(rank.cuda)
+    phases.fit(rank, **arguments)
+    return peak.bytes()
+
+
+def computed(rank: Rank, recipe: str, settings: str, micro_batch: int, steps: int) -> dict[str, Any]:
+    """Training steps of one micro-step: the CPU seconds of the operators that compute, each at its fastest; the
+    losses, how many updates were skipped, and the operators of a step."""
+    model = models.find(recipe, "tiny")
+    built = engine.build(model, Settings.parse(settings), rank, 1, compiled=False, tf32=False)
+    batch = random_batch(model, micro_batch, rank.index)
+    timed, losses = [], []
+    for _ in range(steps):
+        with Timing() as timing:
+            losses.append(built.micro_step(batch, reduce=True))
+            built.update()
+        timed.append(timing)
+    warm = timed[2:]  # the first makes moments, the second DDP's buckets in the order of gradients
+    return {
+        "seconds": sum(map(min, zip(*(timing.seconds for timing in warm), strict=True))),
+        "losses": [float(loss) for loss in losses],
+        "skipped": built.skipped_updates(),
+        "operators": Counter(warm[-1].called),
+    }
+
+
+class Timing(TorchDispatchMode):
+    """Times the operators that are called, but those by which ranks exchange: the CPU seconds of the thread, which are
+    none while others have the CPU; with the names and the sizes of results."""
+
+    exchange = ("c10d::", "aten::copy_", "aten::split.", "aten::mul.out")  # the last divides gradients in DDP's buckets
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+        self.seconds: list[float] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        began = time.thread_time()
+        found = func(*args, **(kwargs or {}))
+        seconds = time.thread_time() - began
+        if not func.name().startswith(self.exchange):
+            sizes = [tuple(each.shape) for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
+            self.called.append(f"{func.name()} {sizes}")
+            self.seconds.append(seconds)
+        return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,21 @@ from typing import Any
 import pytest
 
 from repro import models
-from repro.measure.launcher import ForkServer
-from repro.measure.server import Job, Outcome
+from repro.formats import SECONDS_A_DAY
 from repro.paper.gpus import find
 from repro.paper.tables import Cell, published_settings
-from repro.record import Record, Trial, WhatRan, derive
+from repro.predict.calibration import EVERYTHING, Probes, calibrations
+from repro.predict.fit import observations
+from repro.predict.hardware import Probed
+from repro.predict.launch_queue import authors_step
+from repro.record import Record, Trial, derive
 from repro.report.terminal import sentences
 from repro.run.corrected import corrected_table
 from repro.run.projection import Projection
 from repro.run.results import TRIALS
 from repro.run.verdict import Verdict, judge, judge_tables
 from repro.validity import contradiction
-from tests.command_line import altered, answer, process, record, refusal, repro, results_folder
+from tests.command_line import altered, answer, documentation, process, record, refusal, repro, results_folder
 
 NO_SECONDS = {"without": 0.0, "with": 0.0, "update": 0.0}
 
@@ -34,7 +36,14 @@ def projected(model: str, settings: str, days: float, count: int = 4, seconds: d
     first = {clock: ranks[:1] for clock, ranks in vars(one.times).items()}
     states = (one.observed.gpu_state or [])[:1]
     found = altered(
-        one, id=trial.id, origin="projected", measured_on=1, gpu_state=states, communication=seconds, **first
+        one,
+        id=trial.id,
+        origin="projected",
+        measured_on=1,
+        gpu_state=states,
+        communication=seconds,
+        sharing=NO_SECONDS,
+        **first,
     )
     found.derived = derive(found, find(found.device))
     return found
@@ -96,6 +105,7 @@ def test_what_a_record_derives_contains_the_communication_of_each_part() -> None
         {"communication": None},
         {"communication": {"with": 0.0}},
         {"communication": NO_SECONDS | {"with": -1.0}},
+        {"sharing": None},
     ],
 )
 def test_a_record_that_hides_what_is_projected_is_left_out(forged: dict[str, Any]) -> None:
@@ -161,6 +171,8 @@ def test_a_report_shows_measured_and_projected_trials_apart(tmp_path: Path) -> N
     text = repro("report", folder, "--format", "markdown").stdout
     assert "Pythia-1B on 4 x H100, projected" in text
     assert "Pythia-1B on 4 x H100\n" in text
+    assert "Report of a run on 4 x H100, projected to 2 x H100" in text
+    assert "3 ok, 2 of them projected from one device." in text
     assert "### Cells projected, which verifies nothing" in text
     assert "≈" in text
     printed = repro("report", folder).stdout
@@ -194,60 +206,71 @@ def test_without_sharding_one_device_stands_for_each_of_several() -> None:
     assert Projection(H100).of_one(*on_cpu) is None, "one process had all cores"
 
 
-# --- Ranks that run ---
+OFFLOADED = "free_lunch+zero_2+offloading"
 
 
-@pytest.fixture(scope="module")
-def ranks(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Outcome]]:
-    """Calls a phase in all of `world` ranks, which join by gloo, or in the first of them, projected."""
-    log = tmp_path_factory.mktemp("ranks") / "log"
+def test_gpus_that_offload_share_the_memory_of_one_host() -> None:
+    """In bf16 a micro-step of ZeRO 2 copies 2 bytes a weight to the host. An update moves 30 there, and 2 back. They
+    are divided among the GPUs, whose parts together pass one memory."""
+    assert H100 is not None
+    weights = models.find("pythia-1b").parameters
 
-    def call(phase: str, world: int, projected: bool, **arguments: Any) -> list[Outcome]:
-        count = {"ranks": 1, "projected": True, "world": world} if projected else {"ranks": world}
-        job: Any = {"call": phase, "arguments": arguments, "log": str(log), "timeout": 300.0} | count
-        outcomes = fork_server.call(Job(**job))
-        assert [outcome.status for outcome in outcomes] == ["ok"] * len(outcomes), outcomes[0].traceback
-        return outcomes
+    def shared(host: float, settings: str = OFFLOADED, count: int = 8) -> dict[str, float]:
+        found = Projection(H100, host=host).complete(projected("pythia-1b", settings, 10.0, count=count), H100)
+        assert contradiction(found) is None
+        assert found.sharing is not None
+        return found.sharing
 
-    return call
-
-
-def searched(outcomes: list[Outcome]) -> tuple[list[int], WhatRan]:
-    """The micro batches that fitted, and what ran, of the first rank."""
-    reports = outcomes[0].reports
-    [ran] = (report.first_step.ran for report in reports if report.first_step is not None)
-    return [report.fits for report in reports if report.fits is not None], ran
+    slow, slower, fewer = shared(1e9), shared(0.5e9), shared(1e9, count=4)
+    assert slower["with"] - slow["with"] == pytest.approx(2 * weights / 1e9, rel=0.01)
+    assert slower["update"] - slow["update"] == pytest.approx(32 * weights / 1e9, rel=0.01)
+    assert fewer["with"] < slow["with"], "the copies of fewer GPUs take longer already"
+    assert slow["without"] == slow["with"]
+    assert shared(1e13) == NO_SECONDS, "the memory of this host is never what they wait for"
+    assert shared(1e9, "free_lunch+zero_2") == NO_SECONDS
 
 
-def test_a_projected_rank_gets_from_a_reduction_what_it_gave(ranks: Callable[..., list[Outcome]]) -> None:
-    [outcome] = ranks("tests.ranks:exchanged", 4, True)
-    assert outcome.value == {"scattered": [0.0, 1.0], "gathered": [1.0, 2.0] * 4, "reduced": 3.0}
+def test_the_page_says_how_few_printed_cells_offload_on_several_gpus() -> None:
+    fitted = calibrations()[EVERYTHING]
+    off: dict[bool, list[float]] = {True: [], False: []}  # of several GPUs, of one: printed over predicted days
+    for each in observations():
+        if each.cell is None or each.cell.table != "1":
+            continue
+        steps = (each.step(reading, each.micro_batch or 1, fitted.rates) for reading in each.readings)
+        step = min(steps, key=lambda step: authors_step(step, fitted.queue))
+        if step.settings.offloading:
+            shown = authors_step(step, fitted.queue) * each.recipe.training_steps / SECONDS_A_DAY
+            off[each.cell.gpus > 1].append(each.days / shown)
+    several = sorted(off[True])
+    numbers = f"{len(several) + len(off[False])} offload, {len(several)} of them on several GPUs"
+    far = f"{len(several[1:])} of these {len(several)} take {several[1]:.1f} to {several[-1]:.1f} times as long"
+    page = documentation("docs/projection.md")
+    assert numbers in page
+    assert far in page
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        "naive",
-        "free_lunch+zero_2+offloading",
-        "free_lunch+checkpointing+zero_3",
-        "free_lunch+fsdp_3",
-    ],
+    ("gpu", "probed", "count", "measured"),
+    [("H100", 2, 8, True), ("RTX A6000", 2, 4, False), ("RTX A6000", 4, 8, True)],
 )
-def test_a_projected_rank_holds_and_runs_what_each_of_two_does(
-    ranks: Callable[..., list[Outcome]], settings: str
+def test_communication_takes_the_link_measured_between_gpus_here_unless_it_is_a_bridge(
+    gpu: str, probed: int, count: int, measured: bool
 ) -> None:
-    model = {"recipe": "pythia-160m", "scale": "tiny", "settings": settings, "tf32": False}
-    largest = models.find("pythia-160m", "tiny").batch_size // 2
-    of_two, alone = (
-        searched(ranks("repro.measure.phases:fit", 2, projected, start=1, largest=largest, **model))
-        for projected in (False, True)
-    )
-    assert alone[0] == of_two[0]
-    ran, beside = alone[1], of_two[1]
-    assert (ran.weights_held, ran.moments_held) == (beside.weights_held, beside.moments_held)
-    assert (ran.wrapper, ran.optimizer, ran.kernel_path) == (beside.wrapper, beside.optimizer, beside.kernel_path)
-    if "zero_3" in settings or "fsdp" in settings:
-        assert (ran.weights_held or 0) <= 0.55 * (ran.weights or 0)
+    """A bridge connects two GPUs: it says nothing of four."""
+
+    def seconds(ring: float | None) -> float:
+        known = find(gpu)
+        assert known is not None
+        probe = Probed(*(1e14,) * 4, copy=1e12, host=1e10, launch=1e-5, ring=ring, latency=0.0)
+        links = Probes(known.name, 80 * 2**30, known.compute_capability, {probed: probe}, 1.0)
+        one = projected("pythia-1b", "free_lunch+zero_1", 10.0, count=count)
+        found = Projection(known, links if ring else None).complete(one, known)
+        assert found.communication is not None
+        return found.communication["with"]
+
+    share = (count - 1) / count * 2 * 2 * models.find("pythia-1b").parameters
+    assert seconds(1e9) == pytest.approx(share / 1e9 if measured else seconds(None), rel=0.01)
+    assert seconds(None) != pytest.approx(share / 1e9, rel=0.5)
 
 
 @pytest.mark.slow
@@ -261,6 +284,7 @@ def test_a_run_projects_after_it_measured_and_resumes_each_apart(tmp_path: Path)
     assert (beside["origin"], beside["count"], beside["measured_on"]) == ("projected", 2, 1)
     assert measured["communication"] is None
     assert beside["communication"]["with"] > 0
+    assert beside["sharing"] == NO_SECONDS
     assert len(beside["device_times"]) == 1
     assert all(loss is not None for loss in beside["losses"])
     again = process(*command)

@@ -21,7 +21,7 @@ from ..paper.gpus import catalogue_file
 from ..paper.settings import Attention
 from ..paper.tables import COUNTS, TOLERANCE
 from ..record import Trial, add_clock
-from ..run.plan import Methods, Options, SearchMode, default_scale, other_sizes, trials
+from ..run.plan import Options, SearchMode, default_scale, methods_and_parts, other_sizes, trials
 from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
 from .devices import add_cpus, add_devices, cpus_of, devices_and_counts
@@ -54,9 +54,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_models(parser, "recipes, by id: repro recipes lists them (default all nine)")
     add(
         "--methods",
-        choices=get_args(Methods),
-        help="published: naive and Appendix J's settings of each cell (default on GPUs); all: naive and the paper's "
-        "whole search; default without a GPU: naive and free lunch, and all for pythia-1b on several processes",
+        metavar="METHODS",
+        help="published: naive and Appendix J's settings of each cell (default on GPUs); naive; free-lunch; all: naive "
+        "and the paper's whole search; modern: free lunch with the parts of today's training software that make it "
+        "faster here, modern:exact those with the same arithmetic alone, modern+PART+PART these parts (see "
+        "docs/modern.md); default without a GPU: naive and free lunch, and all for pythia-1b on several processes",
     )
     add(
         "--search",
@@ -109,6 +111,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="also time whole accumulated steps, and report the extrapolation's error",
     )
     add(
+        "--check-training",
+        action="store_true",
+        help="with --methods modern, also train 20 steps with and without each part, and leave out parts that change "
+        "the training",
+    )
+    add(
         "--project",
         metavar="2,4,8",
         help="also measure one rank of so many GPUs, or processes, and model its communication with the others, which "
@@ -129,6 +137,7 @@ def main(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
+    check_packages("pytest", "pytest-benchmark")  # which the driver imports
     node = launched()
     if node is not None and node.rank:
         return _follow(node, given)
@@ -175,7 +184,6 @@ def _follow(node: Node, given: argparse.Namespace) -> int:
 def _ready(given: argparse.Namespace, node: Node | None) -> tuple[Options, list[Device], str]:
     """The run's options and GPUs, and in a container image the line that says what it is fit for. Raises UserError
     where the machine cannot run them."""
-    check_packages("pytest", "pytest-benchmark")
     options, devices = _checked(given, node)
     health = _image_health(devices)
     check_machine(devices)
@@ -213,9 +221,10 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
     wrong with them on any machine."""
     if given.k == "":  # pytest would take it for every case, whoever gives an unset variable meant a few
         raise UserError("-k: it is empty; name cases, as in pytest, or leave it out for all")
+    methods, parts = methods_and_parts(given.methods)
     options = Options(
         models=models.listed(given.models),
-        methods=given.methods,
+        methods=methods,
         scale=given.scale or default_scale(cuda),
         counts=counts,
         memory=formats.bytes_(given.memory, "--memory") if given.memory is not None else None,
@@ -233,7 +242,10 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         added=methods_of(given.own)[0],
         micro_batch=_micro_batch(given.micro_batches),
         other_micro_batches=given.micro_batches == "all",
+        parts=parts,
+        check_training=given.check_training,
     )
+    _check_modern(options)
     if options.projected:
         _check_projected(options)
     if options.search == "guided":
@@ -243,6 +255,24 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
     if options.added and options.methods == "naive":
         raise UserError("--with adds methods to free lunch: use it with --methods free-lunch (its default), or all")
     return options
+
+
+def _check_modern(options: Options) -> None:
+    """Raise UserError for options that modern training does not go with."""
+    if options.check_training and not options.modern:
+        raise UserError("--check-training checks the parts of modern training: use it with --methods modern")
+    if not options.modern:
+        return
+    for option, there in (
+        ("--with", options.added),
+        ("--project", options.projected),
+        ("--micro-batches", options.micro_batch or options.other_micro_batches),
+        ("--search guided", options.search == "guided"),
+    ):
+        if there:
+            raise UserError(f"--methods modern chooses its trials itself: leave out {option}")
+    if options.nodes > 1:
+        raise UserError(f"--methods modern runs on one node, this run was launched on {options.nodes}")
 
 
 def _projected(given: argparse.Namespace, counts: tuple[int, ...]) -> tuple[int, ...]:
@@ -309,8 +339,8 @@ def _check_memory(asked: str, limit: int, devices: Sequence[Device]) -> None:
 
 
 def _check_counts(options: Options) -> None:
-    """Raises UserError where no trial could share its batch among the nodes, which would say so after they had met,
-    or among so many processes."""
+    """Raises UserError where no trial could share its batch among the nodes, as they would report once they
+    had met, or among so many processes."""
     batches = {models.find(id, options.scale).batch_size for id in options.models}
     idle = [
         one for one in (*options.counts, *options.projected) if all(batch % (one * options.nodes) for batch in batches)

@@ -154,16 +154,16 @@ def queue_summary(rows: Sequence[Audited]) -> list[str]:
     known = [row for row in rows if row.corrected_utilisation is not None]
     lines = []
     for word, others in (("impossible", "possible"), ("implausible", "plausible")):
-        doubted = [row for row in known if row.verdict == word]
-        explained = [row for row in doubted if row.explained]
-        if not doubted:
+        found = [row for row in known if row.verdict == word]
+        explained = [row for row in found if row.explained]
+        if not found:
             continue
         line = (
-            f"With the launch queue taken out, {len(explained)} of the {len(doubted)} {word} cells become {others}: "
-            f"{median(row.utilisation.value for row in doubted):.0%} of the peak in the median becomes "
-            f"{median(map(_corrected, doubted)):.0%} ({from_to([*map(_corrected, doubted)], '.0%')})"
+            f"With the launch queue taken out, {len(explained)} of the {len(found)} {word} cells become {others}: "
+            f"{median(row.utilisation.value for row in found):.0%} of the peak in the median becomes "
+            f"{median(map(_corrected, found)):.0%} ({from_to([*map(_corrected, found)], '.0%')})"
         )
-        if stay := [row for row in doubted if not row.explained]:
+        if stay := [row for row in found if not row.explained]:
             line += f"; as {word} as before {'is' if len(stay) == 1 else 'are'} {first([*map(_named, stay)])}"
         lines.append(f"{line}.")
     return lines

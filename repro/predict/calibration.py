@@ -86,15 +86,15 @@ def limited(machine: Machine, calibration: Calibration, limit: int | None) -> tu
 @dataclass(frozen=True)
 class Probes:
     """Measurements of one kind of device: its name (`cpu` for this machine's CPUs), bytes of memory of one, compute
-    capability (None for a CPU), measurements by number of devices used at once, and seconds that probing took. `crowd`
-    is how many CPUs other processes used, at most; None on GPUs, and if the system does not report it."""
+    capability (None for a CPU), measurements by number of devices used at once, and seconds that probing took.
+    `busy_cpus` are those that other processes used, at most; None on GPUs, and if the system does not report it."""
 
     device: str
     memory: int
     capability: tuple[int, int] | None
     counts: dict[int, Probed]
     seconds: float
-    crowd: float | None = None
+    busy_cpus: float | None = None
 
     def machine(self, count: int) -> Machine:
         """Return a machine of `count` devices. Raise UserError for a number that was not probed."""
@@ -119,9 +119,9 @@ class Probes:
         return replace(fitted, rates=replace(fitted.rates, **measured), allowance=allowance)
 
     @property
-    def doubt(self) -> str:
+    def warning(self) -> str:
         """Return a sentence if other processes may have slowed the probes, else an empty string."""
-        others = cpu_disturbance(self.crowd)
+        others = cpu_disturbance(self.busy_cpus)
         return f"While it was probed {others}: it may be faster than this, measure it again alone." if others else ""
 
     def save(self, file: Path, named: bool = True) -> None:

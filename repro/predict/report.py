@@ -82,6 +82,8 @@ def sentence(ranked: Sequence[Forecast]) -> str:
     if best.days is None:
         return f"{cell}: predicted infeasible with every combination of settings: {why}."
     sure = "no interval is known: the paper measured no such machine"
+    if best.settings.parts:
+        sure = "no interval is known: nothing was measured on a GPU with these parts"
     if best.bounds:
         low, high = map(figures, best.bounds)
         sure = f"{low} to {high}: 8 of 10 unseen cells and trials lie in such an interval"

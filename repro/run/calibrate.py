@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..console import UserError, say
@@ -16,6 +17,7 @@ from ..measure.trial import Bench
 from ..paper.gpus import Gpu
 from ..predict.calibration import Probes, load_probes
 from ..predict.hardware import Probed
+from .plan import counts_up_to
 
 _SECONDS = 300.0
 
@@ -23,7 +25,7 @@ _SECONDS = 300.0
 def probe(server: ForkServer | Leader, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
     """Probe each of these counts of devices working at once, and take the slowest device. An empty `devices` means
     processes on the CPU. Raise UserError where a probe fails."""
-    found, memory, crowds = {}, [], []
+    found, memory, busy = {}, [], []
     try:
         server.start()
         started = time.monotonic()
@@ -31,7 +33,7 @@ def probe(server: ForkServer | Leader, devices: Sequence[Device], counts: Iterab
             outcomes = _outcomes(server, devices, count, log)
             values = [outcome.value for outcome in outcomes]
             memory += [value.pop("memory") for value in values]
-            crowds += [outcome.crowd for outcome in outcomes if outcome.crowd is not None]
+            busy += [outcome.busy_cpus for outcome in outcomes if outcome.busy_cpus is not None]
             found[count] = _slowest(values)
     except ServerDiedError as error:
         raise UserError(f"nothing can be probed: {error.reason}") from None
@@ -39,29 +41,52 @@ def probe(server: ForkServer | Leader, devices: Sequence[Device], counts: Iterab
     if devices:
         return Probes(name_of(devices), int(min(memory)), devices[0].compute_capability, found, seconds)
     each = host().memory_bytes // max(found)
-    return Probes(name_of(devices), each, None, found, seconds, max(crowds, default=None))
+    return Probes(name_of(devices), each, None, found, seconds, max(busy, default=None))
 
 
 def known_machine(bench: Bench, devices: Sequence[Device], folder: Path, counts: Sequence[int]) -> Gpu | Probes:
-    """Return the catalogue's GPU, else the probes of these counts: from an earlier run in the folder, or measured
-    now."""
-    if bench.gpu is not None:
-        return bench.gpu
+    """Return the catalogue's GPU, else the probes of these counts."""
+    return bench.gpu or _probes(bench, devices, folder, counts)
+
+
+def links_of(bench: Bench, devices: Sequence[Device], folder: Path) -> Probes | None:
+    """Return the probes of as many of these GPUs at once as the paper has a count for; None for a single one."""
+    count = counts_up_to(len(devices))[-1] if devices else 1
+    if count == 1:
+        return None
+    found = _probes(bench, devices, folder, [count])
+    return replace(found, counts={count: found.counts[count]})
+
+
+def host_bandwidth(bench: Bench) -> float:
+    """Measure how many bytes a second the CPUs here read and write. Raise UserError where that fails."""
+    try:
+        [outcome] = _outcomes(bench.server, [], 1, bench.logs / "probes.log", "host")
+    except ServerDiedError as error:
+        raise UserError(f"the host cannot be probed: {error.reason}") from None
+    return float(outcome.value)
+
+
+def _probes(bench: Bench, devices: Sequence[Device], folder: Path, counts: Sequence[int]) -> Probes:
+    """Return the probes of these counts, from an earlier run in the folder, or measured now."""
     file = folder / "probes.json"
-    if file.is_file() and set(counts) <= (known := load_probes(file)).counts.keys():
+    known = load_probes(file) if file.is_file() else None
+    if known is not None and known.device == name_of(devices) and set(counts) <= known.counts.keys():
         found = known
     else:
         found = probe(bench.server, devices, counts, bench.logs / "probes.log")
         found.save(file, named=False)
-    if found.doubt:
-        say(found.doubt)
+    if found.warning:
+        say(found.warning)
     return found
 
 
-def _outcomes(server: ForkServer | Leader, devices: Sequence[Device], count: int, log: Path) -> list[Outcome]:
+def _outcomes(
+    server: ForkServer | Leader, devices: Sequence[Device], count: int, log: Path, probe: str = "probe"
+) -> list[Outcome]:
     """Return the outcome of the probe on each of `count` devices that work at once. Raise UserError where one fails."""
     job = Job(
-        call="repro.measure.probes:probe",
+        call=f"repro.measure.probes:{probe}",
         arguments={},
         ranks=count,
         log=str(log),

@@ -25,7 +25,8 @@ class Corrected(AtPlace):
     """A cell of a corrected table. `days` and their bounds are predicted true days on `stack`, None where predicted
     infeasible, which `reason` explains; or, by their `origin`, measured or projected in the run that `stack` names,
     which have no bounds. `authors_days` is the prediction for the authors' clock. `measured_stack` is
-    None for a cell that was not measured; the measured days are None where it ran out of memory."""
+    None for a cell that was not measured; the measured days are None where it ran out of memory. `modern_days` are
+    predicted with the parts of modern training, by the newest traces; None where they were not asked for."""
 
     table: Table
     model: str
@@ -49,6 +50,8 @@ class Corrected(AtPlace):
     measured_stack: str | None
     measured_source: str | None
     source: str
+    modern_days: float | None = None
+    modern_settings: str | None = None
 
     @property
     def printed(self) -> str:
@@ -74,6 +77,8 @@ class Corrected(AtPlace):
         if self.origin != "predicted":
             return f"{where}: {self.origin} {self.shown} days with {self.settings}; printed {self.printed}"
         text = f"{where}: predicted {self.shown} days ({self.interval}) with {self.settings}; printed {self.printed}"
+        if self.modern_days is not None:
+            text += f"; predicted {cell_text(self.modern_days, 2)} days today with {self.modern_settings}"
         return f"{text}; {self._measured}" if self.measured_stack else text
 
     @property
@@ -82,11 +87,25 @@ class Corrected(AtPlace):
         return f"measured {took} on {self.measured_stack}"
 
 
-def corrected_table(table: Table, verdicts: Sequence[Verdict] = (), stack: str = "") -> list[Corrected]:
+def corrected_table(
+    table: Table, verdicts: Sequence[Verdict] = (), stack: str = "", modern: bool = False
+) -> list[Corrected]:
     """Return every cell of Table 1, with Appendix J's settings, or of Table 4, with naive ones. Where a run, whose
-    `verdicts` and `stack` these are, measured a cell, it has those days, else projected ones, else predicted ones."""
+    `verdicts` and `stack` these are, measured a cell, it has those days, else projected ones, else predicted ones. With
+    `modern`, cells of Table 1 also have the days of today's software, which takes seconds."""
     judged = {verdict.place: verdict for verdict in verdicts if verdict.table == table}
-    return [_of_run(_cell(cell), judged.get(cell.place), stack) for cell in cells(table)]
+    rows = [_of_run(_cell(cell), judged.get(cell.place), stack) for cell in cells(table)]
+    if not modern or table != "1":
+        return rows
+    from ..predict.modern import table_1
+
+    best = {cell.place: found.all for cell, found in table_1({row.model for row in rows})}
+    return [
+        replace(row, modern_days=days.value, modern_settings=best[row.place].settings.id)
+        if (days := best[row.place].days)
+        else row
+        for row in rows
+    ]
 
 
 def _of_run(row: Corrected, verdict: Verdict | None, stack: str) -> Corrected:
@@ -148,7 +167,8 @@ def layout(rows: Sequence[Corrected]) -> Rows:
 def _cell_text(row: Corrected) -> str:
     interval = f" [{row.interval}]" if row.interval else ""
     origin = "" if row.origin == "predicted" else f" {row.origin}"
-    return f"{row.shown}{origin}{interval} ({row.printed})"
+    today = "" if row.modern_days is None else f"; today {cell_text(row.modern_days, 2)}"
+    return f"{row.shown}{origin}{interval} ({row.printed}{today})"
 
 
 def measured_elsewhere(rows: Sequence[Corrected]) -> Rows:
@@ -196,6 +216,13 @@ def summary(rows: Sequence[Corrected]) -> list[str]:
         if found:
             lines.append(f"{counted(len(found), 'cell')} {are(len(found))} {words}: {first(found)}.")
     return lines
+
+
+MODERN = (
+    "today: true days that the parts of today's software are predicted to take, without an interval, as none were "
+    "measured on a GPU (docs/modern.md). They are by the newest traces, unlike the days before them: compare them with "
+    "free lunch's in `predict --methods modern`."
+)
 
 
 def basis(table: Table) -> str:

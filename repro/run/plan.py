@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import Literal
+from typing import Literal, get_args
 
 from .. import models
+from ..console import UserError, suggest_names
 from ..machine.devices import Device, gpu_of, name_of
 from ..measure.method import Added
 from ..models.recipe import Recipe, Scale
@@ -16,7 +17,9 @@ from ..paper.settings import FREE_LUNCH, NAIVE, Attention, Settings, search_spac
 from ..paper.tables import COUNTS, TOLERANCE, published_settings
 from ..record import DEFAULT, Clock, Trial
 
-Methods = Literal["published", "naive", "free-lunch", "all"]
+Planned = Literal["published", "naive", "free-lunch", "all"]
+ModernMethods = Literal["modern", "modern:exact"]
+Methods = Literal[Planned, ModernMethods]
 SearchMode = Literal["exhaustive", "guided"]
 
 _SAFETY = 3.0  # time limit over the estimate: in results/h100 trials that ran took up to 2 times theirs
@@ -34,7 +37,8 @@ class Options:
     estimate. `nodes` is the number that the run was launched on. `clock` judges cells and decides which settings are
     the fastest. Each of `added` is a user's methods, which all settings with free lunch are also measured with.
     `micro_batch` is the only one that is measured, None for the largest power of two that fits; `other_micro_batches`
-    adds the largest other divisor of the batch.
+    adds the largest other divisor of the batch. Of modern training, `parts` are those that a user named, in place of a
+    search for them, and with `check_training` each part is checked to train as without it.
     """
 
     models: tuple[str, ...]
@@ -56,6 +60,26 @@ class Options:
     added: tuple[Added, ...] = ()
     micro_batch: int | None = None
     other_micro_batches: bool = False
+    parts: tuple[str, ...] = ()
+    check_training: bool = False
+
+    @property
+    def modern(self) -> bool:
+        """Return whether parts of modern training are measured."""
+        return self.methods in get_args(ModernMethods)
+
+
+def methods_and_parts(asked: str | None) -> tuple[Methods | None, tuple[str, ...]]:
+    """Return what --methods asks for, and the parts that it names behind modern. Raise UserError for another text."""
+    known: tuple[Methods, ...] = get_args(Methods)
+    if asked is None or asked in known:
+        return asked, ()
+    if asked.startswith("modern+"):
+        from ..parts import checked
+
+        return "modern", checked(asked.split("+")[1:], f"--methods {asked}")
+    near = suggest_names(asked, known) or known
+    raise UserError(f"--methods {asked}: expected {', '.join(near)} or modern+PART, such as modern+fused_adam")
 
 
 def default_scale(on_gpus: bool) -> Scale:
@@ -68,17 +92,21 @@ def counts_up_to(available: int) -> tuple[int, ...]:
     return tuple(count for count in COUNTS if count <= available)
 
 
-def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int) -> list[Settings]:
+def settings_for(recipe: Recipe, methods: Methods, gpu: Gpu | None, count: int, on_gpus: bool = True) -> list[Settings]:
     """Return the settings that `methods` selects for a recipe on `count` of a GPU, naive first.
 
     `published` selects Appendix J's settings for the cell, with every reading of a lost mark. For a GPU that the paper
     does not have, and for a model of one's own, it adds free lunch; for such a GPU it takes the rows of the paper's
-    most similar one, for an unknown GPU those of all.
+    most similar one, for an unknown GPU those of all. `modern` selects what parts are added to: free lunch, and on GPUs
+    the published settings.
     """
     if methods == "naive":
         return [NAIVE]
     if methods == "free-lunch":
         return [FREE_LUNCH]
+    if methods in get_args(ModernMethods):
+        published = settings_for(recipe, "published", gpu, count) if on_gpus else []
+        return list(dict.fromkeys([FREE_LUNCH, *(each for each in published if each.free_lunch)]))
     if methods == "all":
         return [NAIVE, *search_space(count)]
     rows = [row for row in published_settings() if row.model == recipe.name and row.gpus == count]
@@ -152,7 +180,7 @@ def _methods(options: Options, recipe: Recipe, gpu: Gpu | None, count: int, on_g
     if options.added and options.methods is None:
         return [FREE_LUNCH]
     if options.methods is not None or options.search == "guided":
-        return settings_for(recipe, options.methods or "all", gpu, count)
+        return settings_for(recipe, options.methods or "all", gpu, count, on_gpus)
     if on_gpus:
         return settings_for(recipe, "published", gpu, count)
     if recipe.id == _SEARCHED_ON_CPU and count > 1:

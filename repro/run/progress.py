@@ -50,8 +50,15 @@ class Progress:
         self._mover.join()
         self._bar.close()
 
+    def expect(self, name: str, seconds: float) -> None:
+        """Add a trial that was not planned, as a search may."""
+        if name not in self._seconds:
+            self._seconds[name] = self._waiting[name] = seconds
+            self._estimate += seconds
+            self._total += seconds
+
     def tell(self, trial: Trial, record: Record | None, earlier: bool) -> None:
-        """A trial is done: says so in one line, and moves the bar."""
+        """Print a trial that is done in one line, and move the bar."""
         self._count(trial.id, None if record is None or earlier else record.wall_seconds)
         self._write(f"{trial.id}: {_summary(record, earlier)}", time_left=not earlier)
 
@@ -111,6 +118,8 @@ def _summary(record: Record | None, earlier: bool) -> str:
     again = " (from an earlier run)" if earlier else f" ({record.wall_seconds:.1f} s)"
     if record.derived.true_step is None:
         return f"{record.status}, {record.reason}{again}"
-    others = cpu_disturbance(record.observed.crowd)
+    others = cpu_disturbance(record.observed.busy_cpus)
+    if record.modern is not None and record.modern.outcome is not None:
+        again = f"; {record.modern.outcome.replace('_', ' ')}, {record.modern.reason}{again}"
     text = f"{figures(record.derived.true_step)} s a training step, MBS {record.batch.micro_batch}{again}"
     return text if others is None else f"{text}, while {others}"

@@ -1,4 +1,4 @@
-"""Projections: trials of which one device is measured, and the modelled communication with the others."""
+"""Projections: trials of which one device is measured, and what it would take longer with the others, modelled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from statistics import median
 from ..paper.gpus import Gpu
 from ..predict.calibration import Probes, here
 from ..predict.forecast import trace_of
-from ..predict.time import exchange_seconds, update_exchange_seconds
+from ..predict.hardware import Machine
+from ..predict.time import Rates, exchange_seconds, sharing_seconds, update_exchange_seconds
 from ..predict.traces import nearest_here
 from ..record import Record, Trial, derive
 from ..validity import Answer
@@ -17,32 +18,45 @@ from ..validity import Answer
 
 class Projection:
     """What a run needs to know of machines with more devices than it measures on: `known` is the catalogue's GPU, whose
-    links it has, or the probes of so many processes on this CPU."""
+    links it has, or the probes of so many processes on this CPU; `links` are the probes of the GPUs here, where there
+    are several, and `host` the bytes a second that the memory around them moves, where settings offload to it."""
 
-    def __init__(self, known: Gpu | Probes) -> None:
-        self._known = known
+    def __init__(self, known: Gpu | Probes, links: Probes | None = None, host: float | None = None) -> None:
+        self._known, self._links, self._host = known, links, host
 
     def complete(self, record: Record, gpu: Gpu | None) -> Record:
-        """Add the modelled communication to a record that ran, and derive its values anew."""
+        """Add the modelled seconds to a record that ran, and derive its values anew."""
         if not Answer.of(record).ran:
             return record
-        record.communication = self._communication(record)
-        record.derived = derive(record, gpu)
-        return record
-
-    def _communication(self, record: Record) -> dict[str, float]:
-        """Return the seconds that each part of a step takes longer among all devices."""
         recipe, settings = record.recipe_and_settings
-        machine, calibration = here(self._known, record.count, record.memory_limit)
-        trace, rates = trace_of(recipe, machine, settings, nearest_here()), calibration.rates
-        busy = median(record.times.device_times[0]["with"])
+        machine, rates = self._machine(record.count, record.memory_limit)
+        trace, times = trace_of(recipe, machine, settings, nearest_here()), record.times.device_times[0]
         assert record.batch.micro_batch is not None
+        busy, updating = median(times["with"]), median(times["update"])
         reducing = exchange_seconds(recipe, trace, settings, machine, record.batch.micro_batch, rates, busy)
-        return {
+        record.communication = {
             "without": reducing if settings.reduces_every_micro_step else 0.0,
             "with": reducing,
             "update": update_exchange_seconds(recipe, trace, settings, machine, rates),
         }
+        copying = waiting = 0.0
+        if settings.offloading:
+            host = self._host or record.count * machine.bandwidth  # a CPU was probed by so many processes at once
+            copying, waiting = sharing_seconds(recipe, trace, settings, machine, rates, host, updating)
+        record.sharing = {"without": copying, "with": copying, "update": waiting}
+        record.derived = derive(record, gpu)
+        return record
+
+    def _machine(self, count: int, limit: int | None) -> tuple[Machine, Rates]:
+        """Return the machine of `count` devices and its rates. Its links are those measured here, if these are of the
+        same kind: not a bridge, which connects no more than two."""
+        known = self._known
+        if self._links is not None and not isinstance(known, Probes):
+            [(probed, measured)] = self._links.counts.items()
+            if count == probed or probed > 2 or "bridge" not in known.link:
+                known = replace(self._links, counts={count: measured})
+        machine, calibration = here(known, count, limit)
+        return machine, calibration.rates
 
     def group_bytes(self, count: int) -> int:
         """Return the bytes of a GPU that connecting `count` takes."""

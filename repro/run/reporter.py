@@ -36,6 +36,10 @@ class Reporter:
         with Progress(run.seconds, REPORTING, run.left) as self._bar:
             yield
 
+    def expect(self, trial: Trial, seconds: float) -> None:
+        """Have the bar count a trial that a search chose, which should take so many seconds."""
+        self._bar.expect(trial.id, seconds)
+
     def trial(self, trial: Trial, record: Record | None, earlier: bool) -> None:
         """Report what became of a trial: its record, which may be an earlier run's, or None where it was left out."""
         self._bar.tell(trial, record, earlier)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -183,23 +183,23 @@ class Run:
         """About how many seconds a trial takes; none where something is in its way."""
         return self._estimate(trial) if self.can_run(trial) else 0.0
 
-    def record(self, trial: Trial) -> Record | None:
-        """Measure a trial, or skip it as its guide says. Return its record, which is on disk then; None where the time
-        budget would not suffice."""
+    def record(self, trial: Trial, note: Callable[[Record], None] = lambda record: None) -> Record | None:
+        """Measure a trial, or skip it as its guide says. Return its record, which is on disk then, with what `note` has
+        put into it; None where the time budget would not suffice."""
         settings = Settings.parse(trial.settings)
         guide = self.guides.get((trial.recipe, trial.count)) if self.can_run(trial) else None
         tf32 = support.uses_tf32(settings, self.bench.stack)
         if guide is not None and (skipped := guide.skips(settings)) is not None:
             bound, reason = skipped
             guidance = Guidance(bound=bound, bound_clock=guide.clock)
-            return self._keep(Record.of(trial, "skipped", reason, _EXHAUSTIVE, WhatRan(tf32=tf32), guidance))
+            return self.keep(Record.of(trial, "skipped", reason, _EXHAUSTIVE, WhatRan(tf32=tf32), guidance))
         left = self.left
         if self.estimate(trial) > left:
             return None
         size = guide.size(settings) if guide is not None else 0
         self.results.check()
         if (same := self._of_one(trial)) is not None:
-            return self._keep(same)
+            return self.keep(same)
         try:
             weigh = guide.weigh if guide is not None else None
             bench = self._bench_of(trial)
@@ -211,7 +211,7 @@ class Run:
                 record = run_trial(limited_trial, bench, max(1, size), weigh, alone)
         except KeyboardInterrupt:
             reason, remedy = "the run was interrupted", "run it again"
-            self._keep(Record.of(trial, "interrupted", reason, remedy, WhatRan(tf32=tf32)))
+            self.keep(Record.of(trial, "interrupted", reason, remedy, WhatRan(tf32=tf32)))
             raise
         self._keep_imports()
         if record.status == "timed_out" and left < trial.timeout:
@@ -224,17 +224,35 @@ class Run:
             record.guidance.predicted_micro_batch = size
             record.guidance.predicted_step = guide.seconds(settings, size) if size else None
             guide.learn(record)
-        return self._keep(record)
+        note(record)
+        return self.keep(record)
+
+    def add(self, trial: Trial) -> None:
+        """Add a trial that a search chose to those of this run."""
+        if trial.id not in {each.id for each in self.trials}:
+            [trial] = limited([trial], self.options.trial_timeout, self._estimate)
+            self.trials.append(trial)
+            self._chosen.add(trial.id)
 
     def project(self) -> None:
-        """Find the links of machines with more devices than here, where a projected trial waits. Those of a CPU are
-        probed."""
-        if any(trial.measured_on is not None and self.can_run(trial) for trial in self.waiting):
-            from .calibrate import known_machine
-            from .projection import Projection
+        """Find the links of machines with more devices than here, where a projected trial waits. Those of a CPU, and of
+        several GPUs, are probed; so is the host of GPUs, where one offloads to it."""
+        projected = [trial for trial in self.waiting if trial.measured_on is not None and self.can_run(trial)]
+        if not projected:
+            return
+        from .calibrate import host_bandwidth, known_machine, links_of
+        from .projection import Projection
 
-            found = known_machine(self.bench, self.devices, self.results.folder, self.options.projected)
-            self.projection = Projection(found)
+        folder, links, host = self.results.folder, None, None
+        found = known_machine(self.bench, self.devices, folder, self.options.projected)
+        if self.devices:
+            links = links_of(self.bench, self.devices, folder)
+        if links is not None:
+            say(f"communication is modelled by the links measured among {max(links.counts)} GPUs here")
+        if self.devices and any(trial.recipe_and_settings[1].offloading for trial in projected):
+            host = host_bandwidth(self.bench)
+            say(f"memory of the host: {host / 1e9:.0f} GB/s, which projected GPUs that offload share")
+        self.projection = Projection(found, links, host)
 
     def _of_one(self, trial: Trial) -> Record | None:
         """Return the record of a projected trial that need not run, as one device has already done what it would."""
@@ -281,7 +299,7 @@ class Run:
         """The records of this run's trials, in its order."""
         return [self._records[trial.id] for trial in self.trials if trial.id in self._records]
 
-    def _keep(self, record: Record) -> Record:
+    def keep(self, record: Record) -> Record:
         """Writes a record, and returns it as it counts."""
         record.commit = record.commit or self.environment.commit  # a copied record keeps its own
         self.results.append(record)

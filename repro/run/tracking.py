@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from .. import datafile, files
-from ..console import one_line, say
+from ..console import INSTALLED, one_line, say
 from ..formats import end_of, render
+from ..installation import way_to_install
 from ..machine import environment
 from ..record import Record
 from . import results
@@ -233,6 +234,8 @@ class Tracker:
             return self
         if find_spec(self._name) is None:
             way = "pip install it" if self._name == "trackio" else "./run_all.sh --with-tracking installs it"
+            if INSTALLED and self._name != "trackio":
+                way = way_to_install("tracking")
             self._give_up(f"the package {self._name} is not installed ({way})")
             return self
         files.inside(self._folder, self._name)  # each tracker writes to a folder of its name

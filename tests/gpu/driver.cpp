@@ -4,7 +4,7 @@
 // Memory is handed out up to the GPU's, without CUDA's own share of it, and takes none of the host's until it is
 // written to. Kernels, products and convolutions are accepted and left out, so times mean nothing. What was copied to
 // the GPU or filled with floats, up to KEPT bytes, reads back, whatever a kernel should have written there since; all
-// else reads as zeros.
+// else reads as zeros, which take none of the host's memory where it is copied to.
 //
 // STAND_IN is the GPU: name, bytes of memory, capability, multiprocessors, and how many there are, 1 if it does not say.
 // Its clocks, bus and cache are an H200's. A process has the memory of one of them, as a rank takes no more. Of what ranks
@@ -99,6 +99,20 @@ void release(std::map<char*, size_t>& allocations, void* address) {
     allocations.erase(found);
 }
 
+// Has memory of the host read as zeros. Whole pages go back to the system, and take none of it until written to.
+void clear(void* to, size_t bytes) {
+    constexpr uintptr_t PAGE = 4096, FEW = 1 << 20;
+    const auto begin = reinterpret_cast<uintptr_t>(to), end = begin + bytes;
+    const uintptr_t first = (begin + PAGE - 1) / PAGE * PAGE, last = end / PAGE * PAGE;
+    char* const whole = reinterpret_cast<char*>(first);
+    if (bytes < FEW || madvise(whole, last - first, MADV_DONTNEED) || *whole) {  // shared memory keeps its content
+        std::memset(to, 0, bytes);
+        return;
+    }
+    std::memset(to, 0, first - begin);
+    std::memset(reinterpret_cast<char*>(last), 0, end - last);
+}
+
 void copy(void* to, const void* from, size_t bytes) {
     std::lock_guard held(lock);
     const bool to_device = within(on_device, to), from_device = within(on_device, from);
@@ -110,7 +124,7 @@ void copy(void* to, const void* from, size_t bytes) {
         std::memmove(to, from, bytes);
         if (to_device) written[to] = bytes;
     } else {
-        std::memset(to, 0, bytes);
+        clear(to, bytes);
     }
 }
 
@@ -333,8 +347,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
     return cudaEventRecord(event, stream);
 }
+// Slowly, as steps that no real GPU could be so fast at are refused as measurements.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-    *milliseconds = static_cast<float>(*reinterpret_cast<double*>(end) - *reinterpret_cast<double*>(begin));
+    *milliseconds = static_cast<float>(100 * (*reinterpret_cast<double*>(end) - *reinterpret_cast<double*>(begin)));
     return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) { return function(data), cudaSuccess; }

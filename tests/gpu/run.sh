@@ -55,8 +55,10 @@ fi
 export STAND_IN=$gpu LD_LIBRARY_PATH=$made LD_PRELOAD=$made/libcuda.so.1
 # Of cuDNN it has the older interface alone, which has no attention: torch 2.11 would prefer that on Hopper.
 export TORCH_CUDNN_V8_API_DISABLED=1 TORCH_CUDNN_SDPA_DEPRIORITIZED=1
+# Its compiler's worker processes sometimes do not end when they are asked to, and the trial waits five minutes for them.
+export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS-1}
 if [[ ${2-} == python ]]; then
-    PYTHONPATH=$root "$python" -P "${@:3}"
+    PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" -P "${@:3}"
 elif [[ -n ${STAND_IN_PYTHON-}${PYTHONPATH-} ]]; then # run_all.sh drops the caller's PYTHONPATH
     PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} "$python" -P -m repro "${@:2}"
 else

@@ -17,8 +17,8 @@ import torch
 
 from repro import models
 from repro.machine.stack import load as load_stack
+from repro.measure.batches import random_batch
 from repro.measure.engine.base import HALF
-from repro.measure.phases import random_batch
 from repro.models.recipe import Recipe
 from repro.predict import traces
 
