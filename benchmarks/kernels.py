@@ -71,8 +71,8 @@ def profile(
     """Warm up, time a step without the profiler, then profile a micro-step and an update. Return what ran by part and
     name as [part, name, launches, milliseconds], and the milliseconds of the timed parts."""
     from repro.measure import engine
+    from repro.measure.batches import random_batch, to_device
     from repro.measure.clock import synchronised
-    from repro.measure.phases import random_batch, to_device
     from repro.measure.probes import profiled
     from repro.measure.rank import SEED
 

@@ -100,8 +100,8 @@ def compare(rank: Rank, loop: dict[str, Any], steps: int, harness_first: bool) -
 
     from repro import models
     from repro.measure import engine
+    from repro.measure.batches import random_batch, to_device
     from repro.measure.clock import Clock, synchronised
-    from repro.measure.phases import random_batch, to_device
     from repro.measure.rank import SEED
     from repro.paper.settings import NAIVE
 

@@ -86,15 +86,15 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
     accumulation, compared = record.batch.accumulation, record.batch.compared_accumulation
     assert accumulation is not None
     assert compared is not None
-    recipe, raw = models.find(record.recipe, record.scale), record.times
+    (recipe, settings), raw = record.recipe_and_settings, record.times
     host, device, synchronised = (
-        [Parts.of(times).plus(record.communication) for times in clock]
+        [Parts.of(times).plus(record.communication).plus(record.sharing) for times in clock]
         for clock in (raw.host, raw.device_times, raw.synchronised)
     )
     authors = authors_step(host[0], compared)
     true = true_step(device, accumulation)
     waited = true_step(synchronised, accumulation)
-    peak = peak_flops(gpu, recipe.precision, record.ran.in_tf32)
+    peak = peak_flops(gpu, settings.precision_of(recipe.precision), record.ran.in_tf32)
     flops, count = recipe.flops_per_example * recipe.batch_size, record.world
     watts = [watts for watts in record.observed.mean_power or () if watts is not None]
     return Derived(
@@ -294,7 +294,7 @@ class WhatRan:
     def asked(cls, recipe: Recipe, settings: Settings, compiled: bool, tf32: bool) -> WhatRan:
         """Return what is to run, before it does."""
         return cls(
-            precision=recipe.precision,
+            precision=settings.precision_of(recipe.precision),
             compiled=compiled,
             tf32=tf32,
             reduction="every micro-step" if settings.reduces_every_micro_step else "last micro-step",
@@ -304,6 +304,28 @@ class WhatRan:
     def in_tf32(self) -> bool:
         """Return whether fp32 products ran in TF32 or, where that was not checked, whether TF32 was asked for."""
         return self.tf32 if self.ran_tf32 is None else self.ran_tf32
+
+
+Outcome = Literal["asked", "kept", "dropped", "changes_training"]
+
+
+@dataclass(frozen=True)
+class Modern:
+    """What a trial of modern training was for: its parts, each with its class, and the part that it `added` to, or
+    `left_out` of, the settings `beside` it. `outcome` is what became of an added part, for that `reason`; parts that a
+    user named are asked for. `training` is what the check of the training found; empty without one."""
+
+    parts: dict[str, str]
+    beside: str
+    added: str = ""
+    left_out: str = ""
+    outcome: Outcome | None = None
+    reason: str = ""
+    training: str = ""
+
+    def stands(self, exact_only: bool = False) -> bool:
+        """Return whether its settings are a result: a part was kept or a user named them; if asked, all are exact."""
+        return self.outcome in ("kept", "asked") and not (exact_only and "precision" in self.parts.values())
 
 
 @dataclass(frozen=True)
@@ -338,7 +360,7 @@ class Observed:
 
     `losses` are those of the first rank's first micro-steps, None where not finite; `trained_losses` those of the
     training steps that a run with methods of one's own adds at the end, at the peak learning rate.
-    `extrapolation_error` is that of the derived step against `whole_steps`, relative. `crowd` is the number of CPUs
+    `extrapolation_error` is that of the derived step against `whole_steps`, relative. `busy_cpus` is the number of CPUs
     that other processes used while the model was built and timed, None on a GPU and for interleaved measurements.
     `mean_power` has, for each rank, the watts of its GPU while the rounds were timed, by its energy counter. `launches`
     counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step `with` reduction and in
@@ -353,7 +375,7 @@ class Observed:
     whole_steps: list[float] | None = None
     extrapolation_error: float | None = None
     gpu_state: list[dict[str, float | None] | None] | None = None
-    crowd: float | None = None
+    busy_cpus: float | None = None
     mean_power: list[float | None] | None = None
     launches: dict[str, int] | None = None
 
@@ -369,8 +391,8 @@ class Record(OfSettings):
     memory.
 
     The `origin` of a record is `projected` where only `measured_on` of its devices computed, whose raw times these are.
-    `communication` has, by part, the modelled seconds that a step takes longer on all of its devices: what is derived
-    from the raw times contains them.
+    `communication` has, by part, the modelled seconds that a step takes longer on all of its devices, `sharing` those
+    in which devices that offload wait for the memory of their host: what is derived from the raw times contains both.
     """
 
     id: str
@@ -387,6 +409,7 @@ class Record(OfSettings):
     origin: Origin = "measured"
     measured_on: int | None = None
     communication: dict[str, float] | None = None
+    sharing: dict[str, float] | None = None
     nodes: int = 1
     memory_limit: int | None = None
     batch: BatchSearch = field(default_factory=BatchSearch, metadata=FLAT)
@@ -395,6 +418,7 @@ class Record(OfSettings):
     times: RawTimes = field(default_factory=RawTimes, metadata=FLAT)
     derived: Derived = field(default_factory=Derived, metadata=FLAT)
     observed: Observed = field(default_factory=Observed, metadata=FLAT)
+    modern: Modern | None = None
     warnings: list[str] = field(default_factory=list)
     wall_seconds: float = 0.0
     commit: str | None = None
@@ -403,9 +427,10 @@ class Record(OfSettings):
 
     @property
     def own(self) -> bool:
-        """Return whether it has a method of one's own, or a micro batch that was asked for: then it stands for no cell
-        of the paper, and for no search of settings."""
-        return "/micro-batch-" in self.id or bool(Settings.parse(self.settings).methods)
+        """Return whether it has a method of one's own, parts of modern training, or a micro batch that was asked for:
+        then it stands for no cell of the paper, and for no search of settings."""
+        settings = Settings.parse(self.settings)
+        return "/micro-batch-" in self.id or bool(settings.methods or settings.parts)
 
     @property
     def comparable_with_paper(self) -> bool:

@@ -56,7 +56,7 @@ class Answer(Enum):
 def feasible(record: Record) -> bool | None:
     """Return whether its settings can be trained on a machine such as the paper's; None where the record does not say.
 
-    A host whose memory ran out says so only of settings for which the paper's hosts have too little, too.
+    A host whose memory ran out counts only for settings for which the paper's hosts have too little, too.
     """
     answer = Answer.of(record)
     if answer.ran:
@@ -127,9 +127,11 @@ def contradiction(record: Record) -> str | None:
     """
     try:
         recipe = models.find(record.recipe, record.scale)
-        Settings.parse(record.settings)
+        settings = Settings.parse(record.settings)
     except UserError as error:
         return str(error)
+    if record.modern is not None and record.modern.parts != settings.classes:
+        return f"its settings are {record.settings}, and yet its parts are {json.dumps(record.modern.parts)}"
     trial = Trial(
         record.recipe,
         record.scale,
@@ -166,11 +168,11 @@ def _contradiction_of_projection(record: Record) -> str | None:
         return f"its origin is {record.origin}, and yet measured_on is {json.dumps(record.measured_on)}"
     if record.measured_on is not None and not 0 < record.measured_on < record.world:
         return f"it is projected to {record.world} devices from {record.measured_on}"
-    modelled = record.communication
-    if (modelled is not None) != (record.origin == "projected" and record.status == "ok"):
-        return f"its origin is {record.origin}, and yet communication is {json.dumps(modelled)}"
-    if modelled is not None and (set(modelled) != {"without", "with", "update"} or min(modelled.values()) < 0):
-        return f"its modelled communication is {json.dumps(modelled)}, not seconds of each part of a step"
+    for name, modelled in (("communication", record.communication), ("sharing", record.sharing)):
+        if (modelled is not None) != (record.origin == "projected" and record.status == "ok"):
+            return f"its origin is {record.origin}, and yet {name} is {json.dumps(modelled)}"
+        if modelled is not None and (set(modelled) != {"without", "with", "update"} or min(modelled.values()) < 0):
+            return f"its modelled {name} is {json.dumps(modelled)}, not seconds of each part of a step"
     return None
 
 
@@ -230,7 +232,7 @@ def _doubt(record: Record, environment: Environment) -> str | None:
         return f"its machine is {needed} x {record.device}, and environment.json {there}"
     if why := _doubt_of_commit(record, environment):
         return why
-    if record.observed.crowd is not None:
+    if record.observed.busy_cpus is not None:
         return "it says how busy other processes kept the CPUs, which only a trial on a CPU records"
     sizes = [pair[1] for pair in record.batch.peaks if len(pair) == 2]
     memory, most = max(gpu.memory_bytes for gpu in listed), max([record.observed.peak_memory or 0, *sizes])

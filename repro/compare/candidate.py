@@ -79,7 +79,7 @@ def folder(key: str) -> Path:
 
 
 def build(against: str, first: Stack) -> Stack:
-    """Return the stack of a lock file, or of requirements such as "torch==2.11.0 transformers==5.24.0". Raises
+    """Return the stack of a lock file, or of requirements such as "torch==2.12.0 transformers==5.24.0". Raises
     UserError where `against` is neither, or the stack cannot be built."""
     if not os.path.isfile(against):  # pathlib would raise for requirements longer than a file name
         return pinned(requirements(against), first)
@@ -167,7 +167,7 @@ def requirements(against: str) -> dict[str, str]:
         if found.setdefault(name, line) != line:
             raise UserError(f"--against {against}: {found[name]} and {word}: name one version of a package")
     if not found:
-        raise UserError('--against: expected a lock file, or requirements such as "torch==2.11.0 transformers==5.24.0"')
+        raise UserError('--against: expected a lock file, or requirements such as "torch==2.12.0 transformers==5.24.0"')
     return found
 
 

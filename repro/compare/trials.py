@@ -139,18 +139,18 @@ def _of_what_ran(compared: Compared, ran: Sequence[Sequence[Record]], judge: Jud
     """Compare a trial by the times of both sides, each of which has some."""
     if obstacle := _another_recipe(*ran):
         return replace(compared, reason=obstacle)
-    fair = [[record for record in side if Answer.of(record) is Answer.RAN] for side in ran]
-    for side, kept in zip(ran, fair, strict=True):
+    valid = [[record for record in side if Answer.of(record) is Answer.RAN] for side in ran]
+    for side, kept in zip(ran, valid, strict=True):
         if not kept:
             return replace(compared, reason=_all_discarded(side))
-    sizes = [Counter(record.batch.micro_batch or 0 for record in side) for side in fair]
+    sizes = [Counter(record.batch.micro_batch or 0 for record in side) for side in valid]
     common = sizes[0].keys() & sizes[1].keys()
     if not common:
         what = f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}"
         return replace(compared, reason=what)
     # The micro batch of both sides with the most samples: a mix of two could not be compared.
     size = max(common, key=lambda one: (min(side[one] for side in sizes), one))
-    alike = [[record for record in side if (record.batch.micro_batch or 0) == size] for side in fair]
+    alike = [[record for record in side if (record.batch.micro_batch or 0) == size] for side in valid]
     judged = judge(ran[0], ran[1], alike[0][-1].batch.micro_batch) if judge else judge_separate(*alike)
     found = Compared(
         alike[0][-1],
@@ -214,17 +214,17 @@ def _all_discarded(side: Sequence[Record]) -> str:
 
 
 def _half(records: Sequence[Record]) -> Half:
-    fair = [record for record in records if Answer.of(record) is Answer.RAN]
+    valid = [record for record in records if Answer.of(record) is Answer.RAN]
     answers = Counter(map(Answer.of, records))
     discarded = answers[Answer.DISTURBED] + answers[Answer.MAY_FIT]
     return Half(
-        processes=len(fair),
+        processes=len(valid),
         discarded=discarded,
-        failed=len(records) - len(fair) - discarded,
-        median=middle(step_seconds(record) for record in fair),
-        peak_memory=middle(record.observed.peak_memory for record in fair),
+        failed=len(records) - len(valid) - discarded,
+        median=middle(step_seconds(record) for record in valid),
+        peak_memory=middle(record.observed.peak_memory for record in valid),
         days=middle(
-            record.derived.true_days for record in fair if record.scale == "paper"
+            record.derived.true_days for record in valid if record.scale == "paper"
         ),  # tiny recipes have no days
     )
 
@@ -326,7 +326,7 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
     found = [change for change in found if change.before and change.after and change.before != change.after]
     found += _moved("peak memory", _peak_mib, before, after, SMALLEST_CHANGE, "MiB")
     found += _moved("compiling and warm-up", _compiling, before, after, _WARM_UP_CHANGE, "s")
-    return found + _numerics(before[-1].observed.losses, after[-1].observed.losses) + _crowd(before, after)
+    return found + _numerics(before[-1].observed.losses, after[-1].observed.losses) + _cpu_use(before, after)
 
 
 def _by_chance(take: Callable[[Record], float | None], before: Sequence[Record], after: Sequence[Record]) -> bool:
@@ -381,9 +381,9 @@ def _numerics(before: Sequence[float | None] | None, after: Sequence[float | Non
     return []
 
 
-def _crowd(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
+def _cpu_use(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
     """Return the change in CPUs that other processes used; interleaved processes do not record it."""
-    old, new = (middle(record.observed.crowd for record in side) for side in (before, after))
+    old, new = (middle(record.observed.busy_cpus for record in side) for side in (before, after))
     if old is None or new is None or cpu_disturbance(abs(new - old)) is None:
         return []
     return [Change("CPUs that other processes kept busy", f"{old:.1f}", f"{new:.1f}")]

@@ -98,7 +98,7 @@ class Experiment:
         if outcome.status != "ok":
             raise TrainingFailedError(f"{what.id}: {outcome.status}, {outcome.error or 'no reason given'}; see {log}")
         started = next(report.started for report in outcome.reports if report.started is not None)
-        trained = Trained(what, started, **outcome.value, crowd=outcome.crowd)
+        trained = Trained(what, started, **outcome.value, busy_cpus=outcome.busy_cpus)
         files.replace(self.results.current / path.name, json.dumps(asdict(trained)) + "\n")
         self.results.check()
         return trained, False

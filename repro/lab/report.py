@@ -49,7 +49,7 @@ class Report:
         parts += [
             f"While {named(each.what)} ran, {others}: it may have taken longer than alone."
             for each in self.trained
-            if (others := cpu_disturbance(each.crowd)) is not None
+            if (others := cpu_disturbance(each.busy_cpus)) is not None
         ]
         parts += [title("Prediction"), render([_prediction(row) for row in self.predictions], format)]
         parts += [

@@ -64,7 +64,7 @@ class Training:
 @dataclass(frozen=True)
 class Trained:
     """Measured seconds of a training: reading and training of each batch, by epoch, and each epoch. `started` is the
-    time from sending the job to the first epoch. `crowd` is the number of CPUs that other processes used meanwhile;
+    time from sending the job to the first epoch. `busy_cpus` is the number of CPUs that other processes used meanwhile;
     None on a GPU."""
 
     what: Training
@@ -72,7 +72,7 @@ class Trained:
     reading: list[list[float]]
     training: list[list[float]]
     seconds: list[float]
-    crowd: float | None = None
+    busy_cpus: float | None = None
 
 
 @dataclass(frozen=True)

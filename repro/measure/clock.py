@@ -71,6 +71,8 @@ SLOW_SCAN = "slow scan (transformers)"
 class Watch(TorchDispatchMode):
     """A recorder of the operators that are called."""
 
+    supports_higher_order_operators = True  # FlexAttention is one
+
     def __init__(self) -> None:
         super().__init__()
         self.seen: set[str] = set()

@@ -5,7 +5,7 @@ different load. Interleaved round by round, both are timed under the same. A pro
 milliseconds to become idle: OpenMP's threads spin for as long, and would slow the next process.
 
 The processes connect to a socket in a folder that only this user may enter. A process that dies, or that computes for
-longer than the time limit, loses its turns. How long a process waits for its turn is limited by its job.
+longer than the time limit, is no longer scheduled. How long a process waits to be is limited by its job.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Scheduler:
         return True
 
     def _give(self, works: Sequence[Future[T]]) -> None:
-        """Give turns in a fixed order until all works have ended. An alternating order would give the first and the
-        last process two turns in a row, the second of them with warm caches, and those in the middle none."""
+        """Schedule in a fixed order until all works have ended. An alternating order would schedule the first and the
+        last process twice in a row, the second time with warm caches, and those in the middle never."""
         while not all(work.done() for work in works):
             self._admit(0 if self._waiting else _GLANCE_SECONDS)  # a work may retry in another process
             for process in list(self._waiting):

@@ -206,7 +206,7 @@ class ForkServer:
 
         assert self._process is not None
         stopped = psutil.Process(self._process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-        return ": somebody has stopped it (SIGSTOP)" if stopped else ""
+        return ": another process has stopped it (SIGSTOP)" if stopped else ""
 
     def call(self, job: Job) -> list[Outcome]:
         """Run a job of this machine alone, whose ranks meet in a file, and return its outcomes, one per rank."""

@@ -21,7 +21,7 @@ from .server import Job, Outcome
 
 MOST_BYTES = 1 << 24  # of one message: hundreds of times those of the longest trial
 _MOST = 1 << 40  # upper bound of a count
-_ENDS = {"ok", "out_of_memory", "crashed", "timed_out", "stopped"}  # statuses of a rank
+_ENDS = {"ok", "out_of_memory", "unsupported", "crashed", "timed_out", "stopped"}  # statuses of a rank
 
 Phase = Literal["fit", "measure", "compile_anything", "build_adam"]
 

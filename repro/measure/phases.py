@@ -23,8 +23,9 @@ from repro.paper.settings import Settings
 from repro.record import WhatRan
 
 from .. import models
-from ..models.recipe import Generation, Recipe, Scale, Text
+from ..models.recipe import Recipe, Scale
 from . import engine
+from .batches import random_batch, to_device
 from .clock import SLOW_SCAN, Clock, Watch, kernel_path, optimizer_path, synchronised, wait
 from .memory import Peak
 from .probes import NotCountedError, profiled
@@ -162,6 +163,8 @@ def measure(
     built.update()
 
     graphs = _graphs(built) if compiled else None
+    if compiled and "cuda_graphs" in built.parts and (skipped := _skipped_graphs()):
+        raise engine.WrongWrapperError(f"asked for cuda_graphs, and torch left out {skipped} of them")
     losses = _numbers(timed.losses[:_LOSSES])
     whole_steps = [
         synchronised(rank.device, lambda: timed.whole_step(accumulation))
@@ -343,6 +346,13 @@ def _until_applied(built: engine.Engine, batch: dict[str, torch.Tensor]) -> None
         built.update()
 
 
+def _skipped_graphs() -> int:
+    """Return how many graphs torch did not run as CUDA graphs, of which it only logs why."""
+    from torch._dynamo.utils import counters
+
+    return counters["inductor"]["cudagraph_skips"]
+
+
 def _graphs(built: engine.Engine) -> dict[str, int]:
     """Count what torch.compile made of the model: compiled graphs, breaks between them, recompilations, and with FSDP
     the layers that were compiled, each by itself."""
@@ -389,31 +399,3 @@ def build_adam(rank: Rank, host: bool) -> str | None:
         complaint = _COMPLAINT.search(str(error))
         return cut(complaint[0].strip()) if complaint else one_line(error)
     return None
-
-
-def random_batch(recipe: Recipe, examples: int, seed: int = SEED) -> dict[str, torch.Tensor]:
-    """Return `examples` examples for the recipe's model: token ids (examples, sequence) that are their own labels, or
-    pixels (examples, 3, size, size) and class labels (examples,) or latents (examples, latents). On the host, in
-    pageable memory."""
-    generator = torch.Generator().manual_seed(seed)
-    if isinstance(recipe.inputs, Text):
-        ids = torch.randint(
-            recipe.inputs.vocabulary,
-            (examples, recipe.inputs.sequence),
-            generator=generator,
-            dtype=torch.long,
-        )
-        return {"input_ids": ids, "labels": ids.clone()}
-    size = recipe.inputs.size
-    pixels = torch.rand(examples, 3, size, size, generator=generator)
-    if isinstance(recipe.inputs, Generation):
-        return {"pixels": 2 * pixels - 1, "latents": torch.randn(examples, recipe.inputs.latents, generator=generator)}
-    return {
-        "pixels": pixels,
-        "labels": torch.randint(recipe.inputs.classes, (examples,), generator=generator),
-    }
-
-
-def to_device(batch: dict[str, torch.Tensor], rank: Rank) -> dict[str, torch.Tensor]:
-    """Copy a batch, blocking as the authors' loader does: it waits until the device has finished its earlier work."""
-    return {name: value.to(rank.device) for name, value in batch.items()}

@@ -19,6 +19,7 @@ from .rank import Rank
 
 _SIDE = {"cuda": 8192, "cpu": 512}  # of square matrices: large enough for a GPU's peak, small enough for a CPU core
 _BYTES = {"cuda": 1 << 30, "cpu": 1 << 26}
+_BEYOND_CACHES = 1 << 30
 _EXCHANGED = {"cuda": 1 << 28, "cpu": 1 << 24}
 _KERNELS = 200
 _TIMES, _SECONDS = 7, 0.1  # of each probe, at least, to outlast short use of a core by another process
@@ -58,6 +59,14 @@ def probe(rank: Rank) -> dict[str, float | None]:
             median(synchronised(rank.device, each) for _ in range(_SMALL_TIMES)) for each in exchanges
         )
     return found
+
+
+def host(rank: Rank) -> float:
+    """Return the bytes a second that this host's CPUs together read and write, copying far more than their caches
+    hold."""
+    source = torch.ones(_BEYOND_CACHES, dtype=torch.uint8)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / _best(rank, lambda: target.copy_(source))
 
 
 def _product(rank: Rank, arithmetic: str) -> float | None:

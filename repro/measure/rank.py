@@ -83,6 +83,8 @@ class Rank:
             return
         if self.projected:
             _join_nobody(self.index, self.world)
+            if not self.cuda:
+                _start_gloo()
             return
         if (name := interface(self.rendezvous)) is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
@@ -134,6 +136,29 @@ def _join_nobody(rank: int, world: int) -> None:
     if not scattered.item():
         # torch before 2.12 or so leaves the output as it is: memory of any content, in which a NaN skips updates.
         _fill_scattered(rank)
+
+
+_started: list[Any] = []  # groups that gloo started for one
+
+
+def _start_gloo() -> None:
+    """Start gloo for the group of all ranks, and for each group that is made from now on, as in real processes: its
+    threads and buffers count in their memory."""
+    import torch.distributed as dist
+
+    made = dist.new_group
+
+    def start() -> None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        _started.append(dist.ProcessGroupGloo(store, 0, 1, timedelta(days=1)))
+
+    def starting(*given: Any, **named: Any) -> Any:
+        start()
+        return made(*given, **named)
+
+    start()
+    dist.new_group = starting
 
 
 def _fill_scattered(rank: int) -> None:

@@ -37,7 +37,7 @@ from repro.machine.imports import imports
 from ..models import own
 from ..models.own import Own
 from .memory import OtherCpuUse, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
-from .method import MethodError, MethodFile
+from .method import MethodError, MethodFile, UnfitError
 from .processes import adopt_orphans, end_with, go_on_without_parent
 from .rank import Rank
 from .rank_reports import Report
@@ -87,11 +87,11 @@ class Job:
 
 @dataclass
 class Outcome:
-    """The result of one rank: `ok` with a value, `out_of_memory` or `crashed` with the error, `timed_out`, or
-    `stopped`, by another rank's failure or by the client. `error` is one line, `reports` are in their order, `failed`
-    is the seconds from sending the job to an error. `of_host` marks memory that ran out on the host of a GPU,
-    `gpu_state` is what the GPU reported then. `crowd` is how many CPUs other processes kept busy while the job ran,
-    None where it ran on a GPU or was interleaved with others."""
+    """The result of one rank: `ok` with a value, `out_of_memory`, `unsupported` or `crashed` with the error,
+    `timed_out`, or `stopped`, by another rank's failure or by the client. `error` is one line, `reports` are in their
+    order, `failed` is the seconds from sending the job to an error. `of_host` marks memory that ran out on the host of
+    a GPU, `gpu_state` is what the GPU reported then. `busy_cpus` are those that other processes kept busy while the job
+    ran, None where it ran on a GPU or was interleaved with others."""
 
     rank: int
     status: str = ""
@@ -101,7 +101,7 @@ class Outcome:
     failed: float = 0.0
     of_host: bool = False
     gpu_state: dict[str, float | None] | None = None
-    crowd: float | None = None
+    busy_cpus: float | None = None
     reports: list[Report] = field(default_factory=list)
 
 
@@ -172,6 +172,8 @@ def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, b
     had killed for lack of memory before the rank began."""
     if lost_a_compiler(error) and oom_kills() > kills:
         return "out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True
+    if isinstance(error, UnfitError):
+        return "unsupported", str(error), False
     return "out_of_memory" if is_out_of_memory(error) else "crashed", _line(error), cuda and is_the_hosts(error)
 
 
@@ -313,7 +315,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
 
     Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
     """
-    server, group, ranks, kills, crowd, log = os.getpid(), 0, [], oom_kills(), OtherCpuUse(), _Log(job.log)
+    server, group, ranks, kills, cpu_use, log = os.getpid(), 0, [], oom_kills(), OtherCpuUse(), _Log(job.log)
     selector = selectors.DefaultSelector()
     selector.register(stream, selectors.EVENT_READ)
     try:
@@ -357,12 +359,12 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
         _end(group)
         for rank in ranks:
             os.close(rank.pipe)
-    others = None if job.cuda or job.scheduler is not None else crowd.others()
+    others = None if job.cuda or job.scheduler is not None else cpu_use.others()
     lacking = process_limit() if ending == "timed_out" and log.lacks_processes() else ""
     for rank in ranks:
         if not rank.outcome.status:
             rank.outcome.status, rank.outcome.error = ending, lacking
-        rank.outcome.crowd = others
+        rank.outcome.busy_cpus = others
     return [rank.outcome for rank in ranks]
 
 

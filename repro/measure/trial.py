@@ -72,6 +72,7 @@ _REMEDIES: dict[str, str] = {
     "(TORCHINDUCTOR_COMPILE_THREADS=1), or another host",
     "shared": "run it again once no other process uses the GPU",
     "timed_out": "raise --trial-timeout",
+    "unsupported": "leave the part out",
     "disk": "free some space, or name a folder elsewhere in REPRO_CACHE or TMPDIR, and run the same command again",
     "crashed": "read the traceback in trials.jsonl and the log",
 }
@@ -222,10 +223,14 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int, alone: bo
         )
         if status == "crashed" and _NO_ENGINE in _failure(outcomes).error:
             status = "out_of_memory"
-        record.observed.crowd = max((outcome.crowd for outcome in outcomes if outcome.crowd is not None), default=None)
+        record.observed.busy_cpus = max(
+            (outcome.busy_cpus for outcome in outcomes if outcome.busy_cpus is not None), default=None
+        )
         if status == "crashed" and record.ran.compiled and not _short_of_disk(_failure(outcomes)):
             if not cleaned and ranks.bench.server.clean_build_caches():
                 cleaned = True
+            elif _need_compiled(trial):
+                break
             elif not _go_uncompiled(ranks, record, _failure(outcomes)):
                 return
         elif status == "out_of_memory" and not _failure(outcomes).of_host:
@@ -255,6 +260,16 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int, alone: bo
     if beside := larger_may_fit(record):
         record.warnings.append(beside)
     _take(outcomes, trial, ranks.bench, record)
+
+
+def _need_compiled(trial: Trial) -> bool:
+    """Return whether the trial has a part that would not run in a model that is not compiled."""
+    parts = Settings.parse(trial.settings).parts
+    if not parts:
+        return False
+    from repro.parts import NEED_COMPILED
+
+    return not NEED_COMPILED.isdisjoint(parts)
 
 
 def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
@@ -367,7 +382,7 @@ def _status(outcomes: list[Outcome]) -> Status:
     Where one rank runs out of memory, another's collective may crash on its absence, so memory comes first.
     """
     statuses = {outcome.status for outcome in outcomes} - {"stopped"}
-    order: tuple[Status, ...] = ("out_of_memory", "timed_out", "crashed", "ok")
+    order: tuple[Status, ...] = ("out_of_memory", "timed_out", "unsupported", "crashed", "ok")
     return next(status for status in order if status in statuses)
 
 

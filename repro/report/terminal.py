@@ -20,6 +20,7 @@ from ..run.settings_search import Search, searches
 from ..run.verdict import FAILED, PROJECTED, PROJECTED_FAILED, Verdict, Word, differing, explain
 from ..validity import Answer, cpu_disturbance
 from .methods import LEGEND, method_losses, method_rows
+from .modern import ABLATION, ablation_rows, ablation_text
 
 _GIB = 2**30
 _NEARLY = 0.9  # least limit over the paper card's memory: CUDA takes part of a card's memory, but not of a limit
@@ -102,6 +103,7 @@ def report(
                 "summary": summary(verdicts, devices, records, environments),
                 "searches": [_search(each) for each in searches(records) if each.guided],
                 "methods": method_rows(records),
+                "ablation": ablation_rows(records),
             }
         )
     text_of_all = summary(verdicts, devices, records, environments)
@@ -129,13 +131,17 @@ def report(
     found = notes(records)
     if found:
         parts += ["NOTES", "\n".join(_bullets(found))]
+    if ablation := ablation_rows(records):
+        table = render([{key: value for key, value in row.items() if key != "why"} for row in ablation], "text")
+        reasons = dict.fromkeys(f"{row['model']}, {row['part']}: {row['why']}." for row in ablation if row["why"])
+        parts += [ABLATION.upper(), "\n".join(_bullets([*ablation_text(records), *reasons])), table]
     return "\n\n".join(parts)
 
 
 def settings_text(record: Record) -> str:
     """Return the settings and the optional parts of the id, such as other rounds, which distinguish trials of a
     search."""
-    words = record.id.partition(f"/{record.settings}/")[2].split("/")
+    words = record.id.partition(f"/{record.settings}/")[2].replace("projected-from-", "projected from ").split("/")
     more = ", ".join(words if record.memory_limit is None else words[1:])  # the machine's text has its limit
     return f"{record.settings} ({more})" if more else record.settings
 
@@ -234,9 +240,9 @@ def summary(
     elif unverified:
         of = "" if len(unverified) == len(TABLES) else f" of Table {unverified[0]}"
         lines.append(
-            f"Why not{of}: a trial stands for a cell at the paper's scale, on one node, with all of the GPU's memory, "
-            "with naive or Appendix J's settings and their TF32, once it runs or runs out of memory; none here did, or "
-            "its cell has no reference."
+            f"Why not{of}: a trial can be compared with a cell at the paper's scale, on one node, with all "
+            "of the GPU's memory, with naive or Appendix J's settings and their TF32, once it runs or runs out of "
+            "memory; none here did, or its cell has no reference."
         )
     if another := datafile.of_another():
         lines.append(f"{another[0].upper()}{another[1:]}.")
@@ -345,10 +351,11 @@ def notes(records: Sequence[Record]) -> list[str]:
 def notes_on(record: Record) -> list[str]:
     """Return why a trial has no times, and deviations from what was asked for. Searches report skipped trials."""
     about, answer = [], Answer.of(record)
-    if not answer.ran and answer is not Answer.SKIPPED:
+    of_part = record.modern is not None and record.status == "unsupported"  # the ablation has the reason
+    if not answer.ran and answer is not Answer.SKIPPED and not of_part:
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     about += record.warnings
-    if (others := cpu_disturbance(record.observed.crowd)) is not None:
+    if (others := cpu_disturbance(record.observed.busy_cpus)) is not None:
         about.append(f"{others} while it was built and timed: its steps may have taken longer than alone")
     if record.observed.extrapolation_error is not None:
         about.append(f"extrapolated step against whole steps: {record.observed.extrapolation_error:+.1%}")

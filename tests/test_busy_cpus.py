@@ -86,7 +86,7 @@ def test_the_fork_server_tells_it_of_a_job_but_not_of_one_that_takes_turns_with_
     def others(scheduler: str | None) -> float | None:
         job = Job("tests.ranks:answer", {"value": 1}, 1, str(tmp_path / "log"), 60.0, scheduler=scheduler)
         [outcome] = fork_server.call(job)
-        return outcome.crowd
+        return outcome.busy_cpus
 
     output = others(None)
     assert output is not None
@@ -97,7 +97,7 @@ def test_the_fork_server_tells_it_of_a_job_but_not_of_one_that_takes_turns_with_
 
 def test_a_trial_beside_others_says_so_while_it_runs_and_in_its_report() -> None:
     known: dict[str, Any] = {"gpu": "cpu", "count": 1, "scale": "tiny", "wall_seconds": 12.3}
-    alone, beside = (record("vit", "naive", 7.0, **known, crowd=cpus) for cpus in (0.2, 0.97))
+    alone, beside = (record("vit", "naive", 7.0, **known, busy_cpus=cpus) for cpus in (0.2, 0.97))
     trials = [Trial("vit", "tiny", settings, "cpu", 1) for settings in ("naive", "free_lunch")]
     with redirect_stderr(StringIO()) as said, Progress({trial.id: 10.0 for trial in trials}, 0.0) as bar:
         for trial, each in zip(trials, (alone, beside), strict=True):
@@ -114,6 +114,6 @@ def test_a_training_of_the_lab_beside_others_says_so_in_its_report() -> None:
     first, all = trained(1, 12.0, 12.0), trained(20, 12.0, 10.0)
     quiet = Report(first, all, None, None).text("markdown")
     assert "other processes" not in quiet
-    output = Report(first, replace(all, crowd=1.5), None, None).text("markdown")
+    output = Report(first, replace(all, busy_cpus=1.5), None, None).text("markdown")
     said = "While 20 epochs ran, other processes kept about 1.5 CPUs busy: it may have taken longer than alone."
     assert said in output
