@@ -22,7 +22,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from . import console, files
-from .console import ROOT, UserError, cut, visible
+from .console import DATA, UserError, cut, visible
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,14 +44,14 @@ class ContradictionError(ValueError):
 
 
 def expected_folder() -> Path:
-    """Return the folder of the paper's numbers: expected/ beside this package, or the folder in REPRO_EXPECTED."""
-    return named_folder() or ROOT / "expected"
+    """Return the folder of the paper's numbers: expected/ that comes with repro, or the folder in REPRO_EXPECTED."""
+    return named_folder() or DATA / "expected"
 
 
 def named_folder() -> Path | None:
     """Return the folder that replaces expected/ by REPRO_EXPECTED; None where that names none, or expected/ itself."""
     named = os.environ.get("REPRO_EXPECTED")
-    return Path(named) if named and os.path.realpath(named) != str(ROOT.resolve() / "expected") else None
+    return Path(named) if named and os.path.realpath(named) != str(DATA.resolve() / "expected") else None
 
 
 def of_another() -> str | None:

@@ -106,7 +106,9 @@ def render(
     except ImportError:
         from .installation import way_to_install
 
-        raise UserError(f"tabulate is not installed: {way_to_install()}, or ask for --format csv or json") from None
+        raise UserError(
+            f"tabulate is not installed: {way_to_install('read')}, or ask for --format csv or json"
+        ) from None
 
     def message(value: Any) -> str:
         text = cell_text(value, digits)

@@ -6,7 +6,6 @@ import io
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -58,7 +57,6 @@ def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.Com
     """What `python -m repro` tells with these arguments, called in this process, which leaves out what starting one
     takes; tests/test_cli.py holds it to what a process tells. Of what measures, or of a process, take `process`."""
     output, beside = io.StringIO(), io.StringIO()
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(beside):
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["repro", *arguments])
@@ -69,9 +67,6 @@ def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.Com
             code = main(arguments)
         except SystemExit as end:  # --help
             code = int(end.code or 0)
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
     return subprocess.CompletedProcess(["repro", *arguments], code, output.getvalue(), beside.getvalue())
 
 

@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.sched_setaffinity(0, cpus[number :: beside["workercount"]] or cpus[number % len(cpus) :][:1])
 
 
-# --- Side by side: `./run_all.sh test` has pytest-xdist run files in a process more than there are CPUs. Each keeps to
+# --- Side by side: `./run_all.sh test` has pytest-xdist run files in more processes than there are CPUs. Each keeps to
 # one part of them, with all that it starts, so that threads wait for few others. ---
 
 
@@ -90,6 +90,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         fcntl.flock(running, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         first.close()
         return (yield)
+
+
+@pytest.fixture(autouse=True)
+def same_signals() -> Iterator[None]:
+    """Undoes what commands called in this process do with signals: what they ignore, a program that a later test starts
+    and stops would ignore too."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

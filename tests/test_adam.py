@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
+import sysconfig
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from repro import models
-from repro.machine import build_cache, doctor, environment, nvml
+from repro.machine import build_cache, doctor, environment, nvml, stack
 from repro.machine.devices import Device
 from repro.machine.support import Stack, obstacle
 from repro.measure.launcher import ForkServer
@@ -80,6 +82,27 @@ def test_cuda_home_goes_before_the_path(machine: Callable[..., Path], monkeypatc
     monkeypatch.setenv("CUDA_HOME", str(home))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert build_cache.obstacle() is None
+
+
+def test_the_compiler_that_is_installed_beside_torch_needs_no_toolkit_of_the_machine(
+    machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = machine("'13.0'", "12.4")
+    packaged = tmp_path / "nvidia" / "cu13"
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    assert build_cache.obstacle() == "nvcc is of CUDA 12.4, torch was built with 13.0"
+    shutil.copytree(home, packaged)
+    assert build_cache.packaged_compiler() is None, "of another CUDA"
+    nvcc = packaged / "bin" / "nvcc"
+    nvcc.write_text(nvcc.read_text().replace("12.4", "13.0"))
+    assert build_cache.obstacle() is None
+    monkeypatch.setattr(stack, "installed", {"torch": "2.11.0"}.get)
+    assert stack.trial_environment([GPU])["CUDA_HOME"] == str(packaged)
+    assert "CUDA_HOME" not in stack.trial_environment([GPU], torch="2.12.0"), "another stack's"
+    assert "CUDA_HOME" not in stack.trial_environment([])
+    shutil.copy(nvcc, home / "bin" / "nvcc")
+    assert "CUDA_HOME" not in stack.trial_environment([GPU]), "the user's own will do"
 
 
 def test_a_torch_without_cuda_needs_none(machine: Callable[..., Path]) -> None:

@@ -214,14 +214,14 @@ def test_a_models_machine_stands_against_every_rental_of_it_by_the_hour() -> Non
     assert row["runs"] == pytest.approx(162_500 / (216 * 27.44705), abs=1e-3)
     assert row["runs_low"] < row["runs"] < row["runs_high"]  # the paper's days are rounded
     assert "against the least rent (RunPod, on-demand, in proportion) from run 53 on" in found["answer"]
-    assert any("audit doubts" in note and "8 A100, implausible, 97% of the peak" in note for note in found["notes"])
+    assert any("audit warns of" in note and "8 A100, implausible, 97% of the peak" in note for note in found["notes"])
     assert any("as often as the machine has GPUs" in note for note in found["notes"])
 
 
 def test_where_the_days_of_a_run_are_doubted_the_break_even_by_predicted_ones_is_reported_too() -> None:
     found = answer(*MACHINE)
     assert found["answer"].endswith("in use; hours of a run: predicted.")
-    assert "With predicted days where the audit doubts the printed ones: owning 8 A100 for 162,500" in found["answer"]
+    assert "With predicted days where the audit warns of the printed ones: owning 8 A100 for 162,500" in found["answer"]
     for row, instead in zip(found["rows"], found["with_predicted_days"], strict=True):
         assert (row["provider"], row["origin"]) == (instead["provider"], "expected")
         assert row["runs"] * row["hours_a_run"] == pytest.approx(instead["runs"] * instead["hours_a_run"], rel=1e-3)

@@ -112,19 +112,19 @@ def test_on_a_cpu_deepspeed_and_fsdp_update_with_the_same_adam(probes: Path) -> 
 def test_that_others_kept_the_cpus_busy_is_reported_of_what_was_probed_and_of_what_follows(
     probes: Path, tmp_path: Path
 ) -> None:
-    for crowd, output in ((1.25, "other processes kept about 1.2 CPUs busy"), (0.1, ""), (None, "")):
+    for busy_cpus, output in ((1.25, "other processes kept about 1.2 CPUs busy"), (0.1, ""), (None, "")):
         file = tmp_path / "probes.json"
-        replace(load_probes(probes), crowd=crowd).save(file)
+        replace(load_probes(probes), busy_cpus=busy_cpus).save(file)
         for more in ((), ("--models", "vit")):
             said = repro("predict", "--probes", str(file), "--gpus", "2", *more).stderr
             assert ("While it was probed" in said) == bool(output)
             assert output in said
 
 
-def test_a_crowd_is_counted_while_a_cpu_is_probed(probes: Path) -> None:
-    crowd = load_probes(probes).crowd
-    assert crowd is not None
-    assert 0 <= crowd <= len(os.sched_getaffinity(0))
+def test_other_processes_are_counted_while_a_cpu_is_probed(probes: Path) -> None:
+    busy_cpus = load_probes(probes).busy_cpus
+    assert busy_cpus is not None
+    assert 0 <= busy_cpus <= len(os.sched_getaffinity(0))
 
 
 def test_a_file_that_cannot_be_written_is_reported_before_anything_is_probed(tmp_path: Path) -> None:

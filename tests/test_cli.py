@@ -48,6 +48,8 @@ ON_MONEY = [f"{name} --model pythia-1b" for name in ("recommend --either", "rent
 AT_ONCE = {
     **dict.fromkeys(("run --help", "gpus", "recipes", "settings", "table 1", "audit", "claims"), 0.5),
     **dict.fromkeys(("table 1 --corrected", "predict", "rent", "breakeven", *ON_MONEY, ITSELF), 1.0),
+    "survey --questions": 0.5,
+    "survey --train": 1.0,
 }
 
 
@@ -87,6 +89,7 @@ def test_people_see_a_line_for_every_row_of_a_list(command: str) -> None:
 
 PRINTING = [
     *("recipes", "gpus", "settings", "doctor", "audit", "claims", "rent", "breakeven", *ON_MONEY, ITSELF),
+    *("survey --questions", "survey --train"),
     *(f"table {name}" for name in ("1", "3", "4", "5", "6", "7", "j")),
     *("table 1 --corrected", "table 4 --corrected", "predict", "predict --validate", "predict --models vit --gpu A100"),
 ]
@@ -184,7 +187,8 @@ BAD_INPUT = [
     (["predcit", "--gpu", "A100"], ["unknown command 'predcit': did you mean predict?"]),
     (["--timeout", "1h"], ["unknown option --timeout: did you mean --trial-timeout?"]),
     (["--tolerence=0.1"], ["unknown option --tolerence: did you mean --tolerance?"]),
-    (["recommend", "--models", "vit"], ["unknown option --models: did you mean --model?"]),  # and not that it lacks one
+    # And not that it lacks one.
+    (["recommend", "--models", "vit"], ["unknown option --models: did you mean --model or --methods?"]),
     (["scaling", "--models", "vit"], ["unknown option --models: did you mean --model?"]),
     (["rent", "--models", "vit"], ["unknown option --models: did you mean --model?"]),
     (
@@ -282,7 +286,8 @@ def test_a_limit_of_a_ranks_memory_is_at_most_what_one_rank_can_have(
 @pytest.mark.parametrize("command", HELP)
 def test_no_command_drops_the_first_of_two_values_of_an_option_without_a_word(command: str) -> None:
     for action in parser(command)._actions:
-        if not action.option_strings or action.nargs == 0 or action.dest in ("measured", "own"):  # they take several
+        several = action.dest in ("measured", "own", "survey")
+        if not action.option_strings or action.nargs == 0 or several:
             continue
         option, value = max(action.option_strings, key=len), next(iter(action.choices or ["vit"]))
         with pytest.raises(UserError, match=f"{option} {value} and {option} {value}: expected {option} once"):

@@ -767,12 +767,12 @@ def test_what_changed_besides_speed_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_others_kept_busy_on_one_side_is_reported(tmp_path: Path) -> None:
-    found, code = compared(tmp_path, processes(crowd=0.02), processes(1.2, seed=2, crowd=1.31))
+    found, code = compared(tmp_path, processes(busy_cpus=0.02), processes(1.2, seed=2, busy_cpus=1.31))
     [row] = found["trials"]
     assert (row["status"], code) == ("regressed", 1)
     assert row["changes"] == ["CPUs that other processes kept busy: 0.0, then 1.3"]
     for before, after in ((0.0, 0.2), (1.3, 1.4), (None, 1.3)):
-        assert changes(processes(crowd=before), processes(crowd=after)) == []
+        assert changes(processes(busy_cpus=before), processes(busy_cpus=after)) == []
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,15 @@ def commands(page: Path) -> Iterator[list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_command_lines_are_accepted(page: Path) -> None:
     for words in commands(page):
-        if words[:1] not in (["test"], ["torchrun"], ["--repair"], ["--with-kernels"], ["--help"], ["COMMAND"]):
+        if words[:1] not in (
+            ["test"],
+            ["torchrun"],
+            ["--repair"],
+            ["--with-kernels"],
+            ["--with-flash4"],
+            ["--help"],
+            ["COMMAND"],
+        ):
             name, given = (words[0], words[1:]) if words and words[0] in HELP else ("run", words)
             parser(name).parse_args(given)
 

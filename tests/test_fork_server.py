@@ -558,7 +558,7 @@ def test_a_server_that_does_not_load_in_time_is_ended_and_not_waited_for_again(
 ) -> None:
     monkeypatch.setattr(launcher, "LOADING_SECONDS", 0.5)
     before, began = set(psutil.Process().children()), time.monotonic()
-    for script, why in (("exec sleep 60", ""), ("kill -STOP $$", r": somebody has stopped it \(SIGSTOP\)")):
+    for script, why in (("exec sleep 60", ""), ("kill -STOP $$", r": another process has stopped it \(SIGSTOP\)")):
         with serving(script) as server:
             for _ in range(2):
                 output = rf"^the fork server did not load the stack within [^:]+{why}$"

@@ -229,7 +229,7 @@ def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished: 
     assert sorted((each.what.epochs, each.what.warm) for each in kept) == [(1, False), (1, True), (3, False)]
     for each in kept:
         assert each.started > 0
-        assert each.crowd is not None, "others may have kept CPUs busy"
+        assert each.busy_cpus is not None, "others may have kept CPUs busy"
         assert len(each.seconds) == len(each.reading) == len(each.training) == each.what.epochs
         for total, read, train in zip(each.seconds, each.reading, each.training, strict=True):
             assert len(read) == len(train) == 13

@@ -289,7 +289,7 @@ def test_where_not_even_one_example_fits_there_is_a_reason_and_a_remedy(
 
 def test_all_ranks_take_what_fits_on_the_tightest(measure: Callable[..., Record]) -> None:
     even = measure(256 * MIB)
-    uneven = measure(256 * MIB, change=through("crowded", megabytes=180, hungry=1))
+    uneven = measure(256 * MIB, change=through("beside_another", megabytes=180, hungry=1))
     assert (even.status, even.batch.micro_batch) == ("ok", 8)
     assert uneven.status == "ok", uneven.reason
     assert uneven.batch.micro_batch in (1, 2, 4)

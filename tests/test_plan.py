@@ -210,7 +210,7 @@ def test_a_torch_without_cuda_is_reported_where_there_is_a_gpu(monkeypatch: pyte
         UserError, match=r"torch 2\.13\.0\+cpu was built without CUDA, and there is a GPU, A100: set up"
     ):
         check_cuda(gpus("A100", 1))
-    monkeypatch.setattr(doctor, "installed", lambda package: "2.10.0")
+    monkeypatch.setattr(doctor, "installed", lambda package: "2.11.0")
     check_cuda(gpus("A100", 1))
 
 

@@ -251,6 +251,57 @@ def test_pythia_takes_flash_attn_where_that_is_asked_for_and_no_other_kernel_in_
     assert asked in ("causal_dao", "flash_attention_2", "No module named 'flash_attn'")
 
 
+# (batch, sequence, heads, size); the backward pass knows the scores' logarithms of sums alone, as flash-attn's do.
+FLASH_ATTN_4 = """\
+import torch
+
+def _scores(q, k):
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+    return scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+
+def _flash_attn_fwd(q, k, v, causal, return_lse):
+    assert causal and return_lse
+    scores = _scores(q, k)
+    out = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v).contiguous()
+    return out, scores.logsumexp(-1), None, None, None
+
+def _flash_attn_bwd(q, k, v, out, dout, lse, causal):
+    assert causal
+    weights = (_scores(q, k) - lse.unsqueeze(-1)).exp()
+    dv = torch.einsum("bhqk,bqhd->bkhd", weights, dout)
+    dots = (dout * out).sum(-1).transpose(1, 2).unsqueeze(-1)
+    dscores = weights * (torch.einsum("bqhd,bkhd->bhqk", dout, v) - dots) / q.shape[-1] ** 0.5
+    dq, dk = torch.einsum("bhqk,bkhd->bqhd", dscores, k), torch.einsum("bhqk,bqhd->bkhd", dscores, q)
+    return tuple(torch.empty_like(like).copy_(each) for each, like in ((dq, q), (dk, k), (dv, v)))
+"""
+
+
+@pytest.fixture
+def flash_attn_4_package(tmp_path: Path) -> str:
+    """Stands in for flash-attn-4, whose kernels need a GPU: the two functions of its interface, computed by torch."""
+    folder = tmp_path / "flash_attn" / "cute"
+    folder.mkdir(parents=True)
+    (folder / "interface.py").write_text(FLASH_ATTN_4)
+    described = tmp_path / "flash_attn_4-4.0.0b36.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: flash-attn-4\nVersion: 4.0.0b36\n")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_flash_attn_4_trains_as_torchs_attention_does_and_is_one_graph_that_a_record_names(
+    in_ranks: InRanks, flash_attn_4_package: str, compiled: bool
+) -> None:
+    [found] = in_ranks("flash_attn_4", packages=flash_attn_4_package, compiled=compiled)
+    flash, sdpa = found["flash"], found["sdpa"]
+    if not compiled:
+        assert flash["path"] == "flash_attn_4::backward, flash_attn_4::forward"
+        assert "scaled_dot_product" in sdpa["path"]
+    assert flash["loss"] == pytest.approx(sdpa["loss"], rel=1e-5)
+    assert flash["norm"] == pytest.approx(sdpa["norm"], rel=1e-4)
+    assert flash["last"] == pytest.approx(sdpa["last"], rel=1e-3, abs=1e-6)
+
+
 def test_flash_attn_is_read_off_by_its_own_operators(in_ranks: InRanks) -> None:
     assert in_ranks("attention_of_operators", seen=["mm", "flash_attn::_flash_attn_forward"]) == [
         "flash_attn::_flash_attn_forward"

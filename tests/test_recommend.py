@@ -290,13 +290,13 @@ def test_of_several_runs_the_doubt_tells_what_is_predicted_for_all_of_them() -> 
     )
     assert output in found["answer"]
     assert found["answer"].endswith(": buy 1 H100 for 31,000 USD, 238 days.")
-    [note] = [note for note in found["notes"] if "audit doubts" in note]
+    [note] = [note for note in found["notes"] if "audit warns of" in note]
     assert note.startswith("Printed days of one training")
     assert "8 RTX 3090, impossible, 127% of the peak, predicted 58 days" in note
 
 
 def test_where_the_audit_doubts_days_that_decide_the_choice_by_predicted_ones_is_reported_too() -> None:
-    instead = "With predicted days where the audit doubts the printed ones: "
+    instead = "With predicted days where the audit warns of the printed ones: "
     found = answer(*PYTHIA, "--budget", "40000")
     assert found["answer"].endswith(f". {instead}buy 1 H100 for 31,000 USD, 34 days.")
     second = found["best_with_predicted_days"]

@@ -18,7 +18,7 @@ from repro.money.prices import price_list
 from repro.paper import arithmetic, tables
 
 READERS: list[tuple[str, Callable[[], object]]] = [
-    ("figure6.csv", tables.originals),
+    ("figure6.csv", tables.original_trainings),
     ("figure9.csv", tables.training_compute),
     ("analytic_peaks.csv", tables.analytic_peaks),
     ("table5.csv", prices.gpu_prices),

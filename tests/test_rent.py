@@ -84,7 +84,7 @@ def test_a_choice_that_stands_on_doubted_days_says_so_and_what_it_is_by_predicte
         "2,991 USD in 152 days (expected: paper, Table 1, audit: implausible, 92% of the peak, pred" in found["answer"]
     )
     assert not any("RTX 3090" in note for note in found["notes"]), "nobody rents it out"
-    instead = "With predicted days where the audit doubts the printed ones: "
+    instead = "With predicted days where the audit warns of the printed ones: "
     assert found["answer"].endswith(f"{instead}8 H100 at RunPod, on-demand, in proportion: 3,064 USD in 4 days.")
     assert found["best_with_predicted_days"] in found["rows"]
     for asked in (("rent", "--model", "pythia-2.8b"), RUN):

@@ -41,7 +41,7 @@ from repro.report.charts import beside, svg, vega_lite
 from repro.report.content import Content, Entry, compose, run_words
 from repro.report.markdown import markdown
 from repro.report.page import page
-from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Trade, described, looks, numbers
+from repro.report.panels import Curve, Draw, Figure, Mark, Panel, Point, Span, Trade, described, looks, numbers
 from repro.report.terminal import legend, nearest_paper_gpu, notes, report, summary, trial_rows
 from repro.report.write import write
 from repro.run.plan import Options
@@ -368,10 +368,12 @@ def test_a_run_on_a_gpu_of_the_paper_that_stands_for_no_cell_says_why() -> None:
     device = Device(0, 0, "GPU-0", name, find(name), 80 * 10**9, (8, 0))
     limited = replace(record("pythia-1b", "naive", 100.0, count=1), memory_limit=40 * 2**30)
     output = summary(judge_tables([limited], 0.15), [device], [limited])
-    assert output[-1].startswith("Why not: a trial stands for a cell at the paper's scale, on one node, with all of")
+    assert output[-1].startswith(
+        "Why not: a trial can be compared with a cell at the paper's scale, on one node, with all of"
+    )
     naive, best = (record("pythia-1b", settings, 30.0) for settings in ("naive", "free_lunch+zero_1"))
     of_one = summary(judge_tables([naive], 0.15), [device], [naive])
-    assert of_one[-1].startswith("Why not of Table 1: a trial stands for a cell at the paper's scale")
+    assert of_one[-1].startswith("Why not of Table 1: a trial can be compared with a cell at the paper's scale")
     both = [naive, best]
     assert any(verdict.compared for verdict in judge_tables([best], 0.15))
     assert not any("Why not" in line for line in summary(judge_tables(both, 0.15), [device], both))
@@ -694,7 +696,7 @@ def test_what_ran_out_of_memory_that_another_process_held_is_not_called_infeasib
 
 
 def test_trials_of_other_rounds_are_reported_apart(tmp_path: Path) -> None:
-    once = record("vit", "naive", 10.0, gpu="cpu", count=1, scale="tiny", crowd=1.0)
+    once = record("vit", "naive", 10.0, gpu="cpu", count=1, scale="tiny", busy_cpus=1.0)
     [place] = compose(read(results_folder(tmp_path / "run", once, of_more_rounds(once)))).places
     assert [row["settings"] for row in place.trials] == ["naive", "naive (9-rounds)"]
     [note] = place.notes
@@ -951,7 +953,9 @@ def test_what_more_gpus_bring_is_their_speed_up_over_their_number(published: Con
     pythia = {(row.series, row.x): row.y for row in found.panels[0].rows if isinstance(row, Curve)}
     assert pythia["RTX 3090", 8] == pytest.approx(370 / 30 / 8)
     assert "Pythia-1B on 2 RTX 3090" in found.says
-    doubted = "With predicted days where the audit doubts the printed ones: Pythia-1B on 1 RTX 3090, 1 A6000, 1 A100; "
+    doubted = (
+        "With predicted days where the audit warns of the printed ones: Pythia-1B on 1 RTX 3090, 1 A6000, 1 A100; "
+    )
     assert doubted in found.says, "as repro scaling says"
 
 
@@ -972,6 +976,10 @@ def test_a_number_stands_at_the_first_place_around_its_mark_that_is_clear() -> N
 
 def test_every_chart_is_valid_vega_lite(kept: Content, published: Content) -> None:
     panels = [panel for content in (kept, published) for each in content.figures for panel in each.panels]
+    parts = [Point("1", "Days", 3), Point("1", "Weeks", 20), Point("2", "Days", 9)]  # as the survey's page has them
+    shares = [Span("train", "answers", 60, 50, 70), Span("train", "paper", 75, 69.5, 80.5)]
+    panels.append(Panel("answered", "Desktop GPUs", "stacks", "people", parts, "answers", y="number of GPUs"))
+    panels.append(Panel("answered", "Shares", "spans", "% of people", shares, "answers", groups="share"))
     for draw in get_args(Draw):
         panel = next(panel for panel in panels if panel.draw == draw)
         TopLevelSpec.validate(vega_lite(panel))

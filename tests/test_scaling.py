@@ -157,7 +157,7 @@ def test_two_rtx_3090_are_where_pythia_1b_stops_paying() -> None:
 def test_where_the_cheapest_stands_on_doubted_days_that_of_predicted_ones_is_reported_too() -> None:
     found = answer("scaling", "--model", "pythia-1b")
     rtx_3090, _, _, h100 = found["answer"].split(". ")
-    assert "; with predicted days where the audit doubts the printed ones it is cheapest on 1, at 522 USD" in rtx_3090
+    assert "; with predicted days where the audit warns of the printed ones it is cheapest on 1, at 522 USD" in rtx_3090
     assert "predicted days" not in h100
     instead = found["cheapest_with_predicted_days"]
     assert [(row["gpu"], row["gpus"]) for row in instead] == [("RTX 3090", 1), ("A6000", 1), ("A100", 1)]

@@ -50,7 +50,7 @@ FINAL = {*FEASIBLE, Answer.SKIPPED}
 @pytest.mark.parametrize("others", OTHERS)
 @pytest.mark.parametrize("status", get_args(Status))
 def test_what_a_status_says_goes_by_who_else_used_the_gpu(status: Status, others: str, busy_cpus: float | None) -> None:
-    found = left(status, gpu_state=[OTHERS[others]], crowd=busy_cpus)
+    found = left(status, gpu_state=[OTHERS[others]], busy_cpus=busy_cpus)
     answer = TABLE[status][0 if others == "nobody" else 1]
     assert Answer.of(found) is answer
     assert feasible(found) is FEASIBLE.get(answer)
@@ -94,7 +94,7 @@ def test_others_that_left_no_room_for_a_larger_micro_batch_disturb_what_ran() ->
 
 def test_others_on_the_cpus_of_a_cpu_are_a_note_beside_its_answer() -> None:
     """A computer is hardly ever alone: the note says so, and a comparison that needs to know interleaves."""
-    busy = record("pythia-410m", "naive", 3.0, "cpu", 1, scale="tiny", crowd=1.5)
+    busy = record("pythia-410m", "naive", 3.0, "cpu", 1, scale="tiny", busy_cpus=1.5)
     assert Answer.of(busy) is Answer.RAN
     full = dataclasses.replace(busy, status="out_of_memory")
     assert Answer.of(full) is Answer.DOES_NOT_FIT

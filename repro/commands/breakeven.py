@@ -14,7 +14,7 @@ from ..console import UserError
 from ..formats import Interval, counted, money_text
 from ..money import breakeven
 from ..money.breakeven import Case, Computed, Given, Tariff, first_run
-from ..money.choice import INSTEAD, believed, doubts, doubts_text
+from ..money.choice import INSTEAD, audit_warnings, audit_warnings_text, believed
 from ..money.days import TrainingDays, days_on
 from ..money.prices import PriceList, amount, prices_text, rates_used, worth
 from ..money.renting import given_hours
@@ -53,7 +53,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 @dataclass(frozen=True)
 class _Answer:
     """The comparisons, one for each rent, with sentences and notes, and the same with predicted days where the audit
-    doubts the printed ones."""
+    warns of the printed ones."""
 
     rows: list[Computed]
     sentences: list[str]
@@ -122,13 +122,13 @@ def _of_inputs(
     _check_resale(given, asked.computed[0].case, unit)
     rows, notes = asked.computed, asked.notes
     sentences, instead = [_sentence(rows, unit)], list[Computed]()
-    doubted = doubts(given.model, [run]) if run and given.model else {}
-    predicted = believed([run], doubted)[0] if run else None
+    warned = audit_warnings(given.model, [run]) if run and given.model else {}
+    predicted = believed([run], warned)[0] if run else None
     if predicted and predicted is not run:
         instead = breakeven.of_machine(predicted, inputs, prices, unit).computed
         instead_text = _sentence(instead, unit)
         sentences.append(f"{INSTEAD.capitalize()}: {instead_text[0].lower()}{instead_text[1:]}")
-    notes += doubts_text(doubted, [run] if run else [])
+    notes += audit_warnings_text(warned, [run] if run else [])
     paid = asked.paid_in | given_in(given, _SUMS, unit)
     if given.prices is not None and run is None and not rates_used(paid, unit, prices.rates):
         raise UserError(

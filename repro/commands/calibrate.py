@@ -53,11 +53,11 @@ def main(given: argparse.Namespace) -> int:
                 raise
     probes.save(given.out)
     rows = [
-        {"device": probes.device, "count": count, **asdict(probed), "crowd": probes.crowd}
+        {"device": probes.device, "count": count, **asdict(probed), "busy_cpus": probes.busy_cpus}
         for count, probed in probes.counts.items()
     ]
-    if probes.doubt:
-        say(probes.doubt)
+    if probes.warning:
+        say(probes.warning)
     if given.format in FOR_MACHINES:
         print(render(rows, given.format))
         return 0

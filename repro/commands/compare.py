@@ -31,7 +31,7 @@ def main(given: argparse.Namespace) -> int:
         "ratio: after over before, of seconds of a training step. Only starts of the stack are independent, so the "
         f"interval ({1 - ALPHA:.0%}, Mann-Whitney) is over starts, each the median of its processes, and the ratio the "
         "median of each start after over each before, which is not quite that of the two times. A call takes "
-        f"{2 * SEPARATE_A_ROUND} starts a side, of which each half has to say so by itself; {command()} upgrade-check "
+        f"{2 * SEPARATE_A_ROUND} starts a side, each half of which has to show it by itself; {command()} upgrade-check "
         "runs them interleaved."
     ]
     found = side.differences(before, after)

@@ -13,13 +13,15 @@ from typing import Any, NoReturn
 
 import pytest
 
-from .. import datafile, files
-from ..console import FAILED, INTERRUPTED, NOTHING_COMPARED, OK, ROOT, UserError, say
+from .. import datafile, files, models
+from ..console import DATA, FAILED, INSTALLED, INTERRUPTED, NOTHING_COMPARED, OK, ROOT, UserError, say
 from ..formats import Format
+from ..machine.devices import name_of
 from ..record import Record, Trial
 from ..report.content import compose
 from ..report.terminal import report
 from ..report.write import Written, write
+from ..run.modern import ModernSearch, search_name
 from ..run.reading import read
 from ..run.reporter import Reporter
 from ..run.results import BENCHMARK, VERDICTS
@@ -28,7 +30,7 @@ from ..run.verdict import Verdict
 from .preflight import check_disk, check_trials
 from .stopping import stop_with
 
-CASES = ROOT / "tests" / "benchmark"
+CASES = DATA / "benchmark" if INSTALLED else ROOT / "tests" / "benchmark"
 # Options that a person gives pytest for tests of their own.
 _NOT_FOR_CASES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
 
@@ -49,6 +51,22 @@ class Driver:
         record = earlier or self.run.record(trial)
         self.reporter.trial(trial, record, earlier is not None)
         return record
+
+    @property
+    def searches(self) -> dict[str, tuple[str, int]]:
+        """Return the recipe and count of each search for modern settings, by the name of its case."""
+        options = self.run.options
+        if not options.modern:
+            return {}
+        pairs = dict.fromkeys((trial.recipe, trial.count) for trial in self.run.trials)
+        device = name_of(self.run.devices)
+        return {
+            search_name(models.find(recipe, options.scale), count, device): (recipe, count) for recipe, count in pairs
+        }
+
+    def search(self, recipe: str, count: int) -> list[Record]:
+        """Search for modern settings, and return the records."""
+        return ModernSearch(self.run, self.reporter, recipe, count).go()
 
     def finish(self, code: int, format: Format = "text", require_comparison: bool = False) -> int:
         """Write the report, print it, close the run, and return the exit code where pytest's is `code`.

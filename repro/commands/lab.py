@@ -73,7 +73,7 @@ def _train(given: argparse.Namespace) -> int:
             for name, training in wanted.items():
                 say(f"training {named(training)}{_predicted(done, training)}")
                 done[name], earlier = experiment.run(training)
-                others = cpu_disturbance(done[name].crowd)
+                others = cpu_disturbance(done[name].busy_cpus)
                 beside = "" if others is None else f", while {others}"
                 again = " (from an earlier run)" if earlier else ""
                 say(f"took {figures(sum(done[name].seconds), 4)} s{again}{beside}")

@@ -15,7 +15,7 @@ from ..export import kept
 from ..export.kept import Kept
 from ..formats import Interval, are, bounds_text, figures, money_text, short_days
 from ..money import renting
-from ..money.choice import INSTEAD, believed, doubts, doubts_text
+from ..money.choice import INSTEAD, audit_warnings, audit_warnings_text, believed
 from ..money.days import TrainingDays, days_on
 from ..money.offers import machine_paid_in, machine_price, older_price
 from ..money.prices import PriceList, old, prices_text
@@ -151,21 +151,21 @@ def _runs(
     gpus: int | None,
     unit: str,
 ) -> tuple[Printed, Row | None]:
-    """Return a run on every rental that serves it, and the best with predicted days where doubted ones matter."""
+    """Return a run on every rental that serves it, and the best with predicted days where warnings matter."""
     runs, spot, storage = _asked(given, trained, gpu, gpus), _spot(given), _storage(given, prices, unit)
     found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, storage)
     lacking = renting.unrated(runs, prices.rentals, unit, prices.rates)
     if not found:
         raise UserError(lacking) if lacking else _nobody_rents(", ".join(run.machine for run in runs))
     today = date.today()
-    best, doubted = _best(found, spot), doubts(given.model, [row.run for row in found]) if given.model else {}
-    predicted = renting.rented_runs(believed(runs, doubted), prices.rentals, unit, prices.rates, spot, storage)
-    doubt, instead = doubted.get(best.run.machine), None
+    best, warned = _best(found, spot), audit_warnings(given.model, [row.run for row in found]) if given.model else {}
+    predicted = renting.rented_runs(believed(runs, warned), prices.rentals, unit, prices.rates, spot, storage)
+    warning, instead = warned.get(best.run.machine), None
     same = next(row.days for row in predicted if (row.run.machine, row.rental) == (best.run.machine, best.rental))
-    sentences = [_cheapest(best, unit, spot, doubt.message(same if doubt.instead else None) if doubt else "")]
-    if doubted and math.isfinite(best.cost):
+    sentences = [_cheapest(best, unit, spot, warning.message(same if warning.instead else None) if warning else "")]
+    if warned and math.isfinite(best.cost):
         other = _best(predicted, spot)
-        if doubt or (other.run.machine, other.rental) != (best.run.machine, best.rental):
+        if warning or (other.run.machine, other.rental) != (best.run.machine, best.rental):
             between = f" ({bounds_text(other.bounds)})" if other.bounds else ""
             sentences.append(f"{INSTEAD.capitalize()}: {_taken(other, unit)}{between}.")
             instead = _row(other, unit, today)
@@ -174,7 +174,7 @@ def _runs(
     one = {rental.gpu for rental in prices.rentals if rental.gpus == 1}
     notes += [renting.in_proportion_text()] if any(run.gpus > 1 and run.gpu in one for run in runs) else []
     notes += interval_text(row.bounds for row in found)
-    notes += doubts_text(doubted, (row.run for row in found))
+    notes += audit_warnings_text(warned, (row.run for row in found))
     every = given.model is not None and gpu is None and gpus is None
     notes += without_days(runs, given, rentals=prices.own_rentals if every else ())
     paid = {row.rental.currency for row in found} | given_in(given, ["storage_price"], unit)
@@ -189,11 +189,11 @@ def _best(found: Sequence[Rented], spot: Spot | None) -> Rented:
     return (found if spot else steady or found)[0]
 
 
-def _cheapest(best: Rented, unit: str, spot: Spot | None, doubt: str) -> str:
+def _cheapest(best: Rented, unit: str, spot: Spot | None, warning: str) -> str:
     if math.isinf(best.cost):
         return "None of these ends: interrupted so often, the run is not to be expected to finish on any."
     uninterrupted = "without interruptions" if best.rental.terms == "spot" and spot is None else ""
-    audit = f"audit: {doubt}" if doubt else ""
+    audit = f"audit: {warning}" if warning else ""
     days = [f"{best.run.origin}: {best.run.source}", bounds_text(best.bounds), audit, uninterrupted]
     return f"The cheapest is {_taken(best, unit)} ({', '.join(filter(None, days))})."
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..formats import listing, money_text
 from ..money import choice
-from ..money.choice import INSTEAD, Step, believed, doubts, doubts_text, stops
+from ..money.choice import INSTEAD, Step, audit_warnings, audit_warnings_text, believed, stops
 from ..money.days import days_on
 from ..money.offers import lifespan_years, machine_paid_in, older_price
 from ..money.prices import prices_text
@@ -28,9 +28,9 @@ def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     gpu, prices = read_any_gpu(given, prices)
     days = days_on(gpu, None, given.model, given.measured, given.predicted)
-    by_gpu, doubted = choice.steps_by_gpu(days, prices, unit), doubts(given.model, days)
-    by_believed = choice.steps_by_gpu(believed(days, doubted), prices, unit)
-    instead = choice.stops_instead(by_gpu, by_believed, doubted)
+    by_gpu, warned = choice.steps_by_gpu(days, prices, unit), audit_warnings(given.model, days)
+    by_believed = choice.steps_by_gpu(believed(days, warned), prices, unit)
+    instead = choice.stops_instead(by_gpu, by_believed, warned)
     listed = [step for steps in by_gpu.values() for step in steps]
     notes = [
         "efficiency: the speed-up over the fewest GPUs, divided by how many times more GPUs; low and high are from the "
@@ -43,7 +43,7 @@ def main(given: argparse.Namespace) -> int:
     if more:
         notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
     notes += interval_text(step.bounds for step in listed)
-    notes += doubts_text(doubted, days)
+    notes += audit_warnings_text(warned, days)
     notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
     notes += [gpu.note] if isinstance(gpu, OwnGpu) else []
     if given.gpu is None:

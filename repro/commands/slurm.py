@@ -39,7 +39,7 @@ if ((left <= 0)); then
     exit 1
 fi
 
-# One task a node: each starts the processes of its GPUs itself. Where one fails the first node says so, and ends all.
+# One task a node: each starts the processes of its GPUs itself. Where one fails the first node ends all.
 exec srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 \\
     {repro} {words} --budget "${{left}}s"
 """

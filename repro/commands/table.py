@@ -27,11 +27,18 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="Table 1 or 4 by the days that one would really wait: with --measured those that the run measured, else "
         "those it projected; else predicted for the paper's stack",
     )
+    parser.add_argument(
+        "--methods",
+        choices=("modern",),
+        help="with --corrected, Table 1 also by the days that today's software is predicted to take: docs/modern.md",
+    )
     add_clock(parser)
     add_format(parser, (*FORMATS, "latex"))
 
 
 def main(given: argparse.Namespace) -> int:
+    if given.methods and not (given.corrected and given.number == "1"):
+        raise UserError("--methods modern is a column of Table 1 alone: use it as in table 1 --corrected")
     if given.corrected:
         return _corrected(given)
     if given.measured is None:
@@ -53,11 +60,14 @@ def _corrected(given: argparse.Namespace) -> int:
 
     if given.number not in TABLES:
         raise UserError(f"table {given.number} --corrected: Tables 1 and 4 alone hold days; name one of them")
+    modern = given.methods is not None
     if given.measured is None:
-        found = corrected.corrected_table(given.number)
+        found = corrected.corrected_table(given.number, modern=modern)
     else:
         runs = measured(given.measured, given.clock)
-        found = corrected.corrected_table(given.number, runs.verdicts, f"that of {runs.name}")
+        found = corrected.corrected_table(
+            given.number, runs.verdicts, f"that of {runs.name}", given.methods is not None
+        )
     if given.format in FOR_MACHINES:
         print(render([asdict(row) for row in found], given.format))
         return 0
@@ -70,7 +80,8 @@ def _corrected(given: argparse.Namespace) -> int:
     cells, *beside = tables
     beside = [f"{corrected.MEASURED_ELSEWHERE}:\n\n{table}" for table in beside]
     lines = [corrected.title(given.number), *corrected.summary(found)]
-    basis = prose(corrected.basis(given.number), given.format)
+    note = f"{corrected.basis(given.number)} {corrected.MODERN}" if given.methods else corrected.basis(given.number)
+    basis = prose(note, given.format)
     print("\n\n".join([*(prose(line, given.format) for line in lines), cells, basis, *beside]))
     return 0
 

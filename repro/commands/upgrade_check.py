@@ -14,7 +14,7 @@ from ..compare.decision import PAIRS_A_ROUND
 from ..compare.side import Side, differences
 from ..compare.trials import Compared
 from ..compare.upgrade import Check, chosen_within, rounds, seconds_of_parts
-from ..console import INCONCLUSIVE, OK, UserError, say
+from ..console import INCONCLUSIVE, INSTALLED, OK, UserError, say
 from ..datafile import expected_folder
 from ..formats import Format, add_format, duration, first, from_to
 from ..machine import nvml, support
@@ -22,7 +22,7 @@ from ..machine.devices import Device, capability_of, gpu_of
 from ..models.recipe import Scale
 from ..record import Record, Trial
 from ..run.estimate import estimate
-from ..run.plan import Methods, Options, counts_up_to, default_scale, limited, trials
+from ..run.plan import Options, Planned, counts_up_to, default_scale, limited, trials
 from ..run.progress import Progress
 from ..run.results import REPORT
 from .devices import alike
@@ -40,9 +40,9 @@ _CHECK = "check.json"
 def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXIT_CODES
     add = parser.add_argument
-    add("--against", required=True, metavar="LOCK|REQUIREMENTS", help='a lock, or "torch==2.11.0 transformers==5.24.0"')
+    add("--against", required=True, metavar="LOCK|REQUIREMENTS", help='a lock, or "torch==2.12.0 transformers==5.24.0"')
     add_models(parser, "recipes, by id (default: those that show most in the budget)")
-    add("--methods", choices=get_args(Methods), help="default naive and free lunch")
+    add("--methods", choices=get_args(Planned), help="default naive and free lunch")
     add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
     add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
@@ -61,6 +61,11 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     asked = formats.count_if_given(given.pairs, "--pairs", PAIRS_A_ROUND, "fewer attain no p below 0.05")
     budget = formats.seconds(given.budget, "--budget")
+    if INSTALLED:
+        raise UserError(
+            "upgrade-check builds the stacks that it compares from the locks of a checkout, and this repro is "
+            "installed: clone its repository, and take ./run_all.sh upgrade-check there"
+        )
     check_packages()
     devices, candidates = _candidates(given)
     check_machine(devices)

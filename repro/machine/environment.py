@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, datafile, installation
-from ..console import ROOT, UserError, cut, one_line, say
+from ..console import DATA, ROOT, UserError, cut, one_line, say
 from ..formats import counted, listing
 from ..installation import Damage
 from . import build_cache, nvml, support
@@ -28,8 +28,8 @@ from .packages import PACKAGES, image_target, matters
 from .stack import recorded_variables
 from .support import Stack
 
-_ON_GPUS, _ON_CPU = "requirements.lock", "locks/cpu.lock"  # what run_all.sh sets up
-_LOCKS = (_ON_GPUS, _ON_CPU, "locks/paper.lock", "locks/latest.lock")
+_ON_GPUS, _ON_CPU = ("requirements.lock", "locks/volta.lock"), ("locks/cpu.lock",)  # what run_all.sh sets up
+_LOCKS = (*_ON_GPUS, *_ON_CPU, "locks/paper.lock", "locks/latest.lock")
 _UNKNOWN = "unknown"
 ELSEWHERE = " (elsewhere)"  # suffix of the version of a package that came from elsewhere
 FILE = "environment.json"
@@ -250,8 +250,8 @@ def lock(
     damages: Collection[Damage] = (),
 ) -> Lock:
     """Compare a stack with a lock: the one whose versions it has; else, in an image, the closest, which is the image's
-    own; else the one that run_all.sh sets up for GPUs or for a CPU. The stack is the lock only if all known imports
-    came from where the lock is installed, and no package of it is in `damages`."""
+    own; else the closest of those that run_all.sh sets up for GPUs or for a CPU. The stack is the lock only if all
+    known imports came from where the lock is installed, and no package of it is in `damages`."""
     found = _nearest(packages, on_gpus, damages)
     reason = complaint(imported)
     return found if reason is None else replace(found, is_the_lock=False, reason=reason)
@@ -264,14 +264,13 @@ def _nearest(packages: dict[str, str], on_gpus: bool, damages: Collection[Damage
     if exact is not None:
         return exact
     if image_target() is None:
-        name = _ON_GPUS if on_gpus else _ON_CPU
-        return next((found for found in compared if found.file == name), Lock())
+        compared = [found for found in compared if found.file in (_ON_GPUS if on_gpus else _ON_CPU)]
     return min(compared, key=lambda found: len(found.differences), default=Lock())
 
 
 def _compared(name: str, packages: dict[str, str], damages: Collection[Damage]) -> Lock | None:
     """Compare the installed packages with one lock; None where the file is missing: an image has only its own."""
-    path = ROOT / name
+    path = DATA / name
     if not path.is_file():
         return None
     text = path.read_text()

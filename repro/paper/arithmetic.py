@@ -13,7 +13,7 @@ from ..datafile import Keyed, absent, read_once
 from ..formats import SECONDS_A_DAY, Interval
 from ..models.recipe import Precision, Recipe
 from .gpus import Gpu, by_name, peak_flops
-from .tables import AtPlace, Cell, Place, Table, analytic_peaks, cells, originals, training_compute
+from .tables import AtPlace, Cell, Place, Table, analytic_peaks, cells, original_trainings, training_compute
 
 PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)  # as the paper spells them
 
@@ -79,7 +79,7 @@ def speedups() -> list[Speedup]:
 def gpu_days() -> list[GpuDays]:
     """Return the original GPU-days over those of Table 1 on 8 A100, for models with both (figure 6(b))."""
     found = []
-    for original in originals().values():
+    for original in original_trainings().values():
         cell = by_place("1")[original.model, "A100", 8]
         if original.gpus is None or original.days is None or cell.days is None:
             continue

@@ -13,7 +13,8 @@ from typing import Annotated
 from ..datafile import Keyed, Positive, Row, expected_folder, positive, read_once, records
 from ..models.recipe import Precision
 
-AMPERE = (8, 0)  # compute capability; the first with TF32 and bf16
+TURING = (7, 5)  # compute capability; the oldest that CUDA 13 serves
+AMPERE = (8, 0)  # the first with TF32 and bf16
 GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in order of release
 
 

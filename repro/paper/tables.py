@@ -233,7 +233,7 @@ class AnalyticPeaks:
 
 
 @read_once
-def originals() -> Mapping[str, Original]:
+def original_trainings() -> Mapping[str, Original]:
     """Return the rows of figure 6(a), by model. Raise UserError if the file is broken."""
     return records(Original, "figure6.csv", ("model",), _known_model)
 

@@ -171,7 +171,7 @@ def _tf32(rows: Sequence[Audited]) -> Cause | None:
     return Cause(
         "Table 4's vision cells did not run in fp32 alone",
         f"{len(vision)} of the {len(naive)} impossible cells of Table 4 are fp32 on A100, of vision models, where TF32 "
-        "is 8 times as fast; torch turns TF32 on for convolutions unless told otherwise",
+        "is 8 times as fast; torch turns TF32 on for convolutions by default",
         f"ViT's one convolution has {patches:.1%} of its FLOPs, and it stands at {min(vit):.0%} to {max(vit):.0%} all "
         "the same: its matrix products would have to run in TF32 too, which torch leaves off" + _without_queue(vision),
         "the naive trials of vit and convnext on an A100, with TF32 off in both: "

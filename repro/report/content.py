@@ -14,7 +14,7 @@ from .. import command, models
 from ..claims import Checked, check_all
 from ..claims.claim import ClaimVerdict
 from ..claims.facts import shown
-from ..formats import counted, figures, from_to, listing, percent, shell_words, size, tallied, were
+from ..formats import cell_text, counted, figures, from_to, listing, percent, shell_words, size, tallied, were
 from ..machine.cluster import launch
 from ..machine.environment import Environment
 from ..machine.packages import PACKAGES
@@ -23,7 +23,7 @@ from ..paper.tables import COUNTS, TABLES, TOLERANCE, Table, cells, printed
 from ..predict.audit import IMPLAUSIBLE, Audited, audit, audit_measured, queue_rows, queue_summary, without_queue
 from ..predict.audit import summary as audit_summary
 from ..record import BY_CLOCK, BY_DAYS, DAYS, DEFAULT, Clock, Record, days_text, other
-from ..run.corrected import Corrected, basis, corrected_table, measured_elsewhere, title
+from ..run.corrected import MODERN, Corrected, basis, corrected_table, measured_elsewhere, title
 from ..run.corrected import summary as corrected_summary
 from ..run.plan import Options, default_scale
 from ..run.reading import Joined, Problem, Reading, join
@@ -32,6 +32,7 @@ from ..run.verdict import FAILED, PROJECTED, Verdict, judge_tables, ran_uncompil
 from .causes import Cause, causes
 from .figures import all_figures, further
 from .methods import LEGEND, method_losses, method_rows
+from .modern import ablation_rows, ablation_text
 from .panels import Figure, in_order, machines
 from .terminal import (
     compared_rows,
@@ -91,6 +92,8 @@ class Content:
     legend: Sequence[str] = ()
     methods: Sequence[dict[str, Any]] = ()
     methods_text: Sequence[str] = ()
+    ablation: Sequence[dict[str, Any]] = ()
+    ablation_text: Sequence[str] = ()
     figures: Sequence[Figure] = ()
     audit: Sequence[str] = ()
     corrected: Sequence[Grid] = ()
@@ -120,6 +123,8 @@ def compose(*readings: Reading) -> Content:
         legend=legend(column for place in places for column in place.trials[0]),
         methods=(methods := method_rows(runs.records)),
         methods_text=[LEGEND, *(f"{line}." for line in method_losses(runs.records))] if methods else (),
+        ablation=(ablation := ablation_rows(runs.records)),
+        ablation_text=ablation_text(runs.records) if ablation else (),
         figures=[figure for figure in all_figures(found) if any("measured" in panel.origin for panel in figure.panels)],
         audit=audit_summary(audited) if audited else (),
     )
@@ -127,7 +132,7 @@ def compose(*readings: Reading) -> Content:
 
 def _published() -> Content:
     rows = without_queue(audit())
-    corrected = {table: corrected_table(table) for table in TABLES}
+    corrected = {table: corrected_table(table, modern=True) for table in TABLES}
     checked = check_all(None, DEFAULT)
     return replace(
         _judged(judge_tables((), TOLERANCE, DEFAULT), (), DEFAULT),
@@ -174,7 +179,11 @@ def _title(runs: Joined | None) -> str:
         return "Report on the published numbers"
     if not runs.records:
         return WITHOUT_TRIALS
-    return f"Report of {f'{len(runs.runs)} runs' if runs.several else 'a run'} on {listing(machines(runs.records))}"
+    measured = machines([record for record in runs.records if record.origin == "measured"])
+    projected = [each for each in machines(runs.records) if each not in measured]
+    named = (("on", measured), ("projected to", projected))
+    places = ", ".join(f"{word} {listing(there)}" for word, there in named if there)
+    return f"Report of {f'{len(runs.runs)} runs' if runs.several else 'a run'} {places}"
 
 
 def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], runs: Joined | None) -> Headline:
@@ -188,11 +197,15 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], runs: Joined | 
         scales = " and ".join(sorted({f"{record.scale} scale" for record in records}))
         uncompiled = sum(map(ran_uncompiled, records))
         crashed = f", {uncompiled} of them uncompiled, as compiling crashed" if uncompiled else ""
+        alone = sum(record.origin == "projected" for record in records)
+        projected = f", {alone} of them projected from one device" if alone else ""
         subject = f"The {len(runs.runs)} runs have" if runs.several else "The run has"
-        behind.append(f"{subject} {counted(len(records), 'trial')} at {scales}: {message}{crashed}.")
+        behind.append(f"{subject} {counted(len(records), 'trial')} at {scales}: {message}{crashed}{projected}.")
         behind += runs.notes
-    missing, projected = counts["not_measured"], sum(counts[word] for word in PROJECTED)
-    return Headline(quote, beside, behind, reproduced + failed, reproduced, failed, missing, projected)
+    by_projection = sum(counts[word] for word in PROJECTED)
+    return Headline(
+        quote, beside, behind, reproduced + failed, reproduced, failed, counts["not_measured"], by_projection
+    )
 
 
 def _commits(reading: Reading) -> str:
@@ -411,13 +424,15 @@ def _audit_entry(row: Audited) -> Entry:
 def corrected_grid(table: Table, rows: Sequence[Corrected]) -> Grid:
     """Return the predicted true days of Table 1 or 4, and below them their interval."""
     entries = {row.place: _corrected_entry(row) for row in rows}
-    return _grid(title(table), basis(table), entries, CORRECTED)
+    note = f" {MODERN}" if any(row.modern_days is not None for row in rows) else ""
+    return _grid(title(table), basis(table) + note, entries, CORRECTED)
 
 
 def _corrected_entry(row: Corrected) -> Entry:
     kind = "predicted" if row.feasible else "predicted_infeasible"
     interval = row.interval.replace("-", "\u2013")  # a page may break a line after an en dash
-    return Entry(f"{row.shown} ({row.printed})", interval, kind, "", row.message)
+    today = "" if row.modern_days is None else f"today {cell_text(row.modern_days, 2)}"
+    return Entry(f"{row.shown} ({row.printed})", interval, kind, "", row.message, today)
 
 
 def _grid(
@@ -458,7 +473,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
         if verdict.place == (search.model, search.device, search.count) and verdict.projected == of_one:
             says.append(f"{verdict_entry(verdict).message}.")
     if of_one:
-        says.append("One rank was measured, its communication is modelled: these times verify nothing.")
+        says.append("One rank was measured, what the others add is modelled: these times verify nothing.")
     if runs.several:
         says.append(f"Measured in {_folders(search, runs)}.")
     nearest = nearest_paper_gpu(runs.run_of(search.trials[0]).devices)
@@ -562,7 +577,11 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
             message = size(value) if name == "memory" else str(value)
             if isinstance(value, float):
                 message = f"{Decimal(message):f}".removesuffix(".0") + unit  # options take no exponents
+            if name == "methods" and options.parts:
+                message = "+".join(["modern", *options.parts])
             words += [f"--{name.replace('_', '-')}", message]
+    if options.check_training:
+        words.append("--check-training")
     if options.check_extrapolation:
         words.append("--check-extrapolation")
     for added in options.added:

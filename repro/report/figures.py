@@ -9,7 +9,7 @@ from statistics import fmean
 from .. import models
 from ..formats import counted, from_to
 from ..money.breakeven import comment_cases, spending
-from ..money.choice import INSTEAD, Step, beaten_by, believed, doubts, steps_by_gpu, stops, stops_instead
+from ..money.choice import INSTEAD, Step, audit_warnings, beaten_by, believed, steps_by_gpu, stops, stops_instead
 from ..money.days import expected_days
 from ..money.offers import cost_a_day, lifespan_years, machine_price
 from ..money.prices import gpu_prices, price_list
@@ -472,8 +472,8 @@ def _scaling() -> Figure:
     for id in ("pythia-1b", "pythia-6.9b", "vit"):
         name = models.find(id).name
         days = expected_days(id)
-        doubted, by_gpu = doubts(id, days), steps_by_gpu(days, prices, "USD")
-        instead = stops_instead(by_gpu, steps_by_gpu(believed(days, doubted), prices, "USD"), doubted)
+        warned, by_gpu = audit_warnings(id, days), steps_by_gpu(days, prices, "USD")
+        instead = stops_instead(by_gpu, steps_by_gpu(believed(days, warned), prices, "USD"), warned)
         rows = [Curve(step.gpu, step.gpus, step.efficiency.value) for found in by_gpu.values() for step in found]
         source = "Table 1; the days are rounded, which moves small ones"
         panels.append(

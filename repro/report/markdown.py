@@ -11,6 +11,7 @@ from ..formats import by_machine, render
 from ..predict.audit import WITHOUT_QUEUE
 from ..run.corrected import MEASURED_ELSEWHERE
 from .content import CLAIMS, Content, Entry, Grid
+from .modern import ABLATION
 
 
 def markdown(content: Content) -> str:
@@ -45,6 +46,8 @@ def markdown(content: Content) -> str:
         parts += [f"### {place.title}", " ".join(place.says), rows, _bullets(place.notes)]
     if content.methods:
         parts += ["## Methods of your own", render(content.methods, "markdown"), _bullets(content.methods_text)]
+    if content.ablation:
+        parts += [f"## {ABLATION}", render(content.ablation, "markdown"), _bullets(content.ablation_text)]
     if content.corrected:
         parts += ["## Days that one would really wait", *content.corrected_text]
     for grid in content.corrected:

@@ -12,7 +12,7 @@ from ..paper.settings import Settings
 from ..record import Record
 from ..validity import Answer
 
-_GIB = 2**30
+GIB = 2**30
 _DIFFERS = 0.01  # relative: on a CPU the rounding of bf16 changed a loss of these steps by up to 4e-5
 LEGEND = (
     "without: the same settings without the method, in the same run. speed: above 1 where the method is faster. peak "
@@ -45,30 +45,31 @@ def _pairs(records: Iterable[Record]) -> list[tuple[Record, Record | None]]:
 
 def _row(record: Record, without: Record | None) -> dict[str, Any]:
     there = without if without is not None and Answer.of(without).ran else None
-    step, usual = record.derived.true_step, there.derived.true_step if there else None
-    size, peak, usual_peak = _peaks(record, there)
     return {
         "model": record.recipe,
         "machine": record.machine,
         "settings": record.settings,
         "status": record.status,
-        "MBS": record.batch.micro_batch,
-        "MBS without": there.batch.micro_batch if there else None,
-        "step s": step,
-        "step s without": usual,
-        "speed": f"{usual / step:.3f}" if step and usual else None,
-        "at MBS": size,
-        "peak GiB": None if peak is None else peak / _GIB,
-        "peak GiB without": None if usual_peak is None else usual_peak / _GIB,
+        **beside(record, there),
         "losses differ by": None if (change := _change(record, there)) is None else _shown(change),
     }
 
 
-def _peaks(record: Record, without: Record | None) -> tuple[int | None, int | None, int | None]:
-    """Return the largest micro batch that both fitted, and the bytes that each took."""
-    own, usual = ({pair[0]: pair[1] for pair in each.batch.peaks} if each else {} for each in (record, without))
-    size = max(own.keys() & usual.keys(), default=None)
-    return (None, None, None) if size is None else (size, own[size], usual[size])
+def beside(record: Record | None, without: Record | None) -> dict[str, Any]:
+    """Return the columns that compare the speed and memory of two records, of which either may be missing."""
+    step, usual = (each.derived.true_step if each else None for each in (record, without))
+    peak, usual_peak = ({pair[0]: pair[1] for pair in each.batch.peaks} if each else {} for each in (record, without))
+    common = max(peak.keys() & usual_peak.keys(), default=None)  # the largest micro batch that both fitted
+    return {
+        "MBS": record.batch.micro_batch if record else None,
+        "MBS without": without.batch.micro_batch if without else None,
+        "step s": step,
+        "step s without": usual,
+        "speed": f"{usual / step:.3f}" if step and usual else None,
+        "at MBS": common,
+        "peak GiB": None if common is None else peak[common] / GIB,
+        "peak GiB without": None if common is None else usual_peak[common] / GIB,
+    }
 
 
 def _change(record: Record, without: Record | None) -> float | None:

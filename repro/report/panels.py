@@ -15,8 +15,10 @@ from ..paper.settings import NAIVE, Settings, search_space
 from ..record import BY_CLOCK, Clock, OnMachine, Record
 from ..run.settings_search import Search
 
-Origin = Literal["measured", "published", "measured and published", "computed"]
-Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines"]
+Origin = Literal[
+    "measured", "published", "measured and published", "computed", "predicted", "measured and predicted", "answered"
+]
+Draw = Literal["strips", "bars", "pairs", "grid", "trades", "lines", "stacks", "spans"]
 State = Literal["feasible", "infeasible", "naive", "free lunch", "memory saving", "lost", "not known"]
 SEARCH = f"{command()} --gpus all --methods all"  # command that measures whole searches, which some figures need
 
@@ -65,7 +67,18 @@ class Curve:
     y: float
 
 
-Row = Point | Mark | Trade | Curve
+@dataclass(frozen=True)
+class Span:
+    """A value of a series in a group, with its bounds, which are equal to it where there are none."""
+
+    group: str
+    series: str
+    value: float
+    low: float
+    high: float
+
+
+Row = Point | Mark | Trade | Curve | Span
 
 
 @dataclass(frozen=True)
@@ -174,6 +187,18 @@ _LOOKS = {
     "data sheet": Look(_BLUE, "circle"),
     "owning": Look(_BLUE, "circle"),
     "renting": Look(_RED, "square"),
+    "people": Look(_BLUE, "circle"),
+    "answers": Look(_BLUE, "circle"),
+    # Of stacked bars: colours on which dark numbers are read, in the light and in the dark.
+    "Hours": Look(_SKY, "square"),
+    "Days": Look(_GREEN, "square"),
+    "Weeks": Look(_ORANGE, "square"),
+    "Months": Look(_PURPLE, "square"),
+    "Indefinitely": Look(_RED, "square"),
+    "naively": Look(_ORANGE, "square"),
+    "with the free lunch": Look(_SKY, "square"),
+    "with everything": Look(_GREEN, "square"),
+    "not shown": Look("#8a8a8a", "square"),
 }
 
 
@@ -199,6 +224,8 @@ _DRAWN: dict[Draw, str] = {
     "grid": "Fields by model and machine",
     "trades": "Marks by cost and days, the days",
     "lines": "Lines",
+    "stacks": "Stacked bars by {groups}",
+    "spans": "Dots with intervals by {groups}",
 }
 
 
@@ -220,7 +247,8 @@ def described(panel: Panel) -> str:
 
 def unit(panel: Panel) -> str:
     """Return the unit of the series' columns, where no column says it."""
-    return {"strips": panel.x, "pairs": panel.x, "lines": panel.y}.get(panel.draw, "")
+    of_x = dict.fromkeys(("strips", "pairs", "stacks", "spans"), panel.x)
+    return (of_x | {"lines": panel.y}).get(panel.draw, "")
 
 
 def numbers(panel: Panel) -> Table:
@@ -238,6 +266,11 @@ def numbers(panel: Panel) -> Table:
                 _line(found, {"model": row.model}, row.machine)[row.machine] = row.state
             case Curve():
                 _line(found, {panel.x.removesuffix(", log scale"): row.x}, row.series)[row.series] = row.y
+            case Span():
+                line = _line(found, {panel.groups: row.group}, row.series)
+                line[row.series] = row.value
+                if row.low < row.high:
+                    line |= {"from": row.low, "to": row.high}
             case Point() if panel.draw == "bars":
                 found.append({panel.groups: row.group, "kind": row.series, panel.x: row.value})
             case Point() if panel.draw == "strips":

@@ -23,6 +23,8 @@ from ..record import DEFAULT
 from ..run.results import PAGE, REPORT, TRIALS, lack
 from .content import WITHOUT_TRIALS, Content
 from .markdown import markdown
+from .survey import PAGE as SURVEY_PAGE
+from .survey import SurveyPage
 
 _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinja2"}
 
@@ -69,7 +71,7 @@ def write(content: Content, folder: Path, draw: bool = True, again: Sequence[obj
     way = f"run: {command()} {shell_words(again or ['report', folder])}"
     way += "" if content.clock == DEFAULT else f" --clock {content.clock}"
     if missing or not draw:
-        first = f"install {', '.join(missing)} ({way_to_install()}), then " if missing else ""
+        first = f"install {', '.join(missing)} ({way_to_install('report')}), then " if missing else ""
         return Written(text, f"the report is {text}; for the page with the figures {first}{way}")
     try:
         page = drawn(content)
@@ -77,6 +79,21 @@ def write(content: Content, folder: Path, draw: bool = True, again: Sequence[obj
         return Written(text, f"the report is {text}; its page was not drawn: {error}; once that is fixed {way}")
     path = files.replace(folder / PAGE, page)
     return Written(text, f"the report is {path}")
+
+
+def write_survey(content: SurveyPage, folder: Path) -> str:
+    """Write the page of a survey into a folder, and return the sentence that says where it is. Raise UserError where it
+    cannot be drawn or written."""
+    files.inside(folder, SURVEY_PAGE)
+    if missing := [package for module, package in _DRAWING.items() if find_spec(module) is None]:
+        raise UserError(
+            f"--out: the page is drawn by {', '.join(missing)}, not installed here: {way_to_install('report')}"
+        )
+    try:
+        page = drawn(map_strings(visible, content))
+    except NotDrawnError as error:
+        raise UserError(f"{folder / SURVEY_PAGE} was not drawn: {error}") from None
+    return f"the page is {files.replace(folder / SURVEY_PAGE, page)}"
 
 
 _TIME_LIMIT = 600  # seconds; a page takes a few
@@ -103,7 +120,7 @@ class NotDrawnError(Exception):
     """The page could not be drawn. The message is the short reason."""
 
 
-def drawn(content: Content) -> str:
+def drawn(content: Content | SurveyPage) -> str:
     """Return the page. Raise NotDrawnError where the process that draws it fails."""
     try:
         done = subprocess.run(

@@ -13,6 +13,7 @@ from replay import ReplayClock
 
 from repro.cli import parser
 from repro.commands.driver import Driver
+from repro.commands.preflight import check_packages
 from repro.commands.run import driver_of
 from repro.console import INTERRUPTED, USAGE, UserError, say
 from repro.record import Trial
@@ -53,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("the benchmark's cases do not run side by side: add -n 0")
     out = os.environ.get("REPRO_OUT")
     try:
+        check_packages("pytest", "pytest-benchmark")
         driver = driver_of(parser("run").parse_args([] if out is None else ["--out", out]))
     except UserError as error:
         raise pytest.UsageError(str(error) if out is None else f"REPRO_OUT={out}: {error}") from None
@@ -60,8 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ByHand(driver))
 
 
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    return True if driver_in(config) is None else None
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    driver = driver_in(config)
+    if driver is None:
+        return True
+    # pytest would report a file of no cases as one that was skipped.
+    return True if collection_path.name == "test_searches.py" and not driver.searches else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -79,6 +85,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 for trial in driver.run.trials
             ],
         )
+    if "searched" in metafunc.fixturenames:
+        searches = driver.searches
+        metafunc.parametrize("searched", searches.values(), ids=[*searches])
     if "cell" in metafunc.fixturenames:
         cells = driver.run.cells
         metafunc.parametrize("cell", cells, ids=[f"{cell.table}-{cell.model}-{cell.gpus}x{cell.gpu}" for cell in cells])

@@ -310,16 +310,16 @@ def _of_another_commit(folder: Path) -> Path:
     return made
 
 
-def _with_a_cpus_crowd(folder: Path) -> Path:
+def _with_busy_cpus(folder: Path) -> Path:
     """A GPU's record without a GPU's state."""
-    made = results_folder(folder, record("vit", "naive", 93.0, gpu="H100", count=1, gpu_state=[None], crowd=1.5))
+    made = results_folder(folder, record("vit", "naive", 93.0, gpu="H100", count=1, gpu_state=[None], busy_cpus=1.5))
     (made / "environment.json").write_text(_environment())
     return made
 
 
 FORGERIES: tuple[Callable[[Path], Path], ...] = (
     *(_out_of_memory_without_a_gpu, _out_of_memory_of_no_word, _renamed_device, _without_an_environment),
-    *(_faster_than_the_hardware, _of_another_commit, _with_a_cpus_crowd),
+    *(_faster_than_the_hardware, _of_another_commit, _with_busy_cpus),
 )
 
 
