@@ -456,9 +456,10 @@ def test_people_see_what_was_to_be_reached_first_and_then_a_row_a_subset(
     [[_, tables, split, subset, _, target, _]] = [row for row in cells if row[:1] == ["seconds to predict both tables"]]
     assert (tables, split, subset, target) == ("1 and 4", "in sample", "all", "1 s")
     assert ["feasibility right", "1", "all", "144 of 144"] in [row[:4] for row in cells]
+    met = [row[-1] == "yes" for row in cells if row[-1:] in (["yes"], ["no"])]  # a slow machine takes over a second
     [output] = [line for line in lines[:40] if " targets are met" in line]
-    assert output.startswith(f"{sum(bool(score['met']) for score in aimed)} of {len(aimed)} targets are met; ")
-    assert output.count(", target ") == sum(not score["met"] for score in aimed), "a missed target is named"
+    assert output.startswith(f"{sum(met)} of {len(aimed)} targets are met; ")
+    assert output.count(", target ") == met.count(False) == len(aimed) - sum(met), "a missed target is named"
     for subset in {str(score["subset"]) for score in scores if score["metric"] == "within 2x"}:
         name, _, baseline = subset.partition(": baseline, ")
         assert len([row for row in cells if row[:1] == [baseline or name]]) >= (2 if baseline else 3), subset
