@@ -486,6 +486,7 @@ BROKEN = [
     (",equals,4.3,", ",equals,nan,", "column 5 (published): found 'nan', expected a number"),
     (",4.3,0.1,", ",4.3,inf,", "column 6 (precision): found 'inf', expected a positive number"),
     (",4.3,0.1,", ",4.3,-,", "column 6 (precision): found '-', expected a positive number, as the claim is"),
+    (",60,10,%,-", ",about 60,-,%,-", "column 6 (precision): found '-', expected a positive number, as the claim is"),
     ("mean-speedup,", "mean-speed-up,", "/claims.csv: no function here checks the claim mean-speed-up; remove it"),
 ]  # fmt: skip
 

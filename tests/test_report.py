@@ -996,6 +996,20 @@ def test_every_chart_is_valid_vega_lite(kept: Content, published: Content) -> No
             assert axis in unescape(label[1]), "those who cannot see it are told its axes"
 
 
+def test_a_table_has_the_bounds_of_each_of_two_spans_in_a_line() -> None:
+    shares = [Span("train", "answers", 60, 50, 70), Span("train", "paper", 75, 69.5, 80.5)]
+    [line] = numbers(Panel("answered", "Shares", "spans", "% of people", shares, "answers", groups="share"))
+    assert line == {
+        "share": "train",
+        "answers": 60,
+        "answers from": 50,
+        "answers to": 70,
+        "paper": 75,
+        "paper from": 69.5,
+        "paper to": 80.5,
+    }
+
+
 def test_what_is_drawn_is_said_with_the_ends_of_every_series(published: Content, kept: Content) -> None:
     (pythia,) = figure(published, "2").panels
     assert described(pythia) == (

@@ -84,7 +84,7 @@ def listed() -> tuple[Claim, ...]:
         if precision is not None:
             row.parse("published", number, "a number, as its precision is one")
         reason = None if row["not_checkable"] == "-" else row.text("not_checkable")
-        if precision is None and reason is None and _is_number(row["published"]):
+        if precision is None and reason is None and row["id"] not in SETTLED:
             row.problem("precision", "a positive number, as the claim is to be checked")
         found.append(
             Claim(
@@ -101,14 +101,6 @@ def listed() -> tuple[Claim, ...]:
     if not found:
         problem(file, 2, 1, "id", "the end of the file", "a claim")
     return tuple(found)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        number(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _id(text: str) -> str:
@@ -195,6 +187,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 RECOMPUTED: dict[str, Callable[[], Working]] = {}
 MEASURED: dict[str, Callable[[Sequence[Record], Clock], Working | Missing]] = {}
 SURVEYED: dict[str, Callable[[Answers], Working | Missing | Settled]] = {}
+SETTLED: set[str] = set()  # claims whose published is no single number
 
 
 def recomputes(id: str, **arguments: Any) -> Callable[[Callable[..., Working]], Callable[..., Working]]:
@@ -209,8 +202,11 @@ def measures(
     return _registers(MEASURED, id, arguments)
 
 
-def surveys(id: str) -> Callable[[Function], Function]:
-    """Return a decorator for the function of a claim that needs answers to the survey: `function(answers, id=id)`."""
+def surveys(id: str, settles: bool = False) -> Callable[[Function], Function]:
+    """Return a decorator for the function of a claim that needs answers to the survey: `function(answers, id=id)`.
+    With `settles` it gives the verdict itself, as what is published is no single number."""
+    if settles:
+        SETTLED.add(id)
     return _registers(SURVEYED, id, {"id": id})
 
 

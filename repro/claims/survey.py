@@ -63,7 +63,7 @@ def share(answers: Answers, id: str) -> Found:
     )
 
 
-@surveys("survey-fine-tuning")
+@surveys("survey-fine-tuning", settles=True)
 def uses(answers: Answers, id: str) -> Found:
     """Check that each of three uses has a share within the printed range."""
     found = _compared(answers, id)
@@ -80,7 +80,7 @@ def uses(answers: Answers, id: str) -> Found:
     return Settled("differs" if differing else "holds", f"{said}; of {_named(answers)}", lowest)
 
 
-@surveys("survey-respondents")
+@surveys("survey-respondents", settles=True)
 def respondents(answers: Answers, id: str) -> Found:
     """Count the people of the authors' file, which leaves their institutions out."""
     if not answers.authors:
@@ -88,7 +88,7 @@ def respondents(answers: Answers, id: str) -> Found:
     return Settled("holds", f"the institutions are not in the file; of {_named(answers)}", _people(answers))
 
 
-@surveys("review-survey")
+@surveys("review-survey", settles=True)
 def reviewed(answers: Answers, id: str) -> Found:
     """Check the number of people and the share without a budget for cloud compute."""
     if not answers.authors:
@@ -103,15 +103,15 @@ def reviewed(answers: Answers, id: str) -> Found:
     return Settled("holds" if rounds else "differs", f"{said}; of {_named(answers)}", working)
 
 
-@surveys("survey-availability")
+@surveys("survey-availability", settles=True)
 def availability(answers: Answers, id: str) -> Found:
     """Check how many data center GPUs half of the people may use for days, and a quarter for days and for weeks."""
     asked = (("Days", TYPICAL, (4, 4)), ("Weeks", HIGHER_END, (4, 4)), ("Days", HIGHER_END, (8, 16)))
     return _available(answers, ("data_center",), asked)
 
 
-@surveys("survey-academic-hardware")
-@surveys("review-hardware")
+@surveys("survey-academic-hardware", settles=True)
+@surveys("review-hardware", settles=True)
 def academic_hardware(answers: Answers, id: str) -> Found:
     """Check how many GPUs of any kind half of the people may use for days, and a quarter for weeks."""
     return _available(answers, KINDS, (("Days", TYPICAL, (1, 8)), ("Weeks", HIGHER_END, (1, 8))))

@@ -9,7 +9,18 @@ from typing import Any
 
 from .. import command, formats, models
 from ..console import UserError, markdown, say
-from ..formats import FOR_MACHINES, Format, add_format, as_json, cell_text, counted, path, prose, render
+from ..formats import (
+    FOR_MACHINES,
+    Format,
+    add_format,
+    as_json,
+    cell_text,
+    counted,
+    deadline_text,
+    path,
+    prose,
+    render,
+)
 from ..survey import shares, training
 from ..survey.allocations import LASTS
 from ..survey.answers import Answers, read
@@ -49,7 +60,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--out", type=path, metavar="DIR", help="also write survey.html, a page with the figures, into this folder")
     lasting = parser.add_argument_group("how long an allocation lasts, with --train")
     for name, days in LASTS.items():
-        text = _lasting(days).replace(" ", "").replace("days", "d")
+        text = f"{days:g}d"
         lasting.add_argument(f"--{name.lower()}", metavar=text, help=f'of who answered "{name}" (default: {text})')
     add_models(parser, "recipes to train, by id (default: all nine)")
     add_format(parser)
@@ -209,10 +220,7 @@ def _train(
     sentences = [*_headlines(reached, wanted, show_all), _people(answers, show_all)]
     rows = training.rows(reached, wanted, lasts, show_all)
     if format not in FOR_MACHINES:
-        rows = [
-            {key: text.replace("_", " ") if isinstance(text, str) else text for key, text in row.items()}
-            for row in rows
-        ]
+        rows = training.reach_table(rows)
     print(printout(sentences, rows, _reach_notes(answers, lasts, show_all), format))
     return 0
 
@@ -246,7 +254,7 @@ def _page(
     folder: Path,
 ) -> str:
     """Write the page, and return the sentence that says where it is."""
-    from ..report.survey import SurveyPage, figures, training_rows
+    from ..report.survey import SurveyPage, figures
     from ..report.write import write_survey
 
     found = compared(answers, show_all)
@@ -254,7 +262,7 @@ def _page(
     content = SurveyPage(
         headline,
         [*sentences, _people(answers, show_all), *_differing(found)],
-        training_rows(training.rows(reached, wanted, lasts, show_all)),
+        training.reach_table(training.rows(reached, wanted, lasts, show_all)),
         _reach_notes(answers, lasts, show_all),
         [_share(each) for each in found],
         _share_notes(found, show_all),
@@ -273,12 +281,8 @@ def _papers(format: Format, wanted: Sequence[str], lasts: Mapping[str, float]) -
 
 
 def _training_notes(lasts: Mapping[str, float]) -> list[str]:
-    long = ", ".join(f'"{name}" {_lasting(days)}' for name, days in lasts.items())
+    long = ", ".join(f'"{name}" {deadline_text(days)}' for name, days in lasts.items())
     return [f"Allocations last: {long}.", _ORIGIN]
-
-
-def _lasting(days: float) -> str:
-    return f"{24 * days:g} h" if days < 1 else f"{days:g} days"
 
 
 def _papers_line(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -270,7 +270,7 @@ def numbers(panel: Panel) -> Table:
                 line = _line(found, {panel.groups: row.group}, row.series)
                 line[row.series] = row.value
                 if row.low < row.high:
-                    line |= {"from": row.low, "to": row.high}
+                    line |= {f"{row.series} from": row.low, f"{row.series} to": row.high}
             case Point() if panel.draw == "bars":
                 found.append({panel.groups: row.group, "kind": row.series, panel.x: row.value})
             case Point() if panel.draw == "strips":

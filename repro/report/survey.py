@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,24 +111,3 @@ def _breakdown(found: Breakdown) -> Panel | None:
     hidden = [row.choice for row in found.rows if row.count.hidden == FEWER]
     source = f"{found.of} people" + (f"; {FEWER} each: {', '.join(hidden)}" if hidden else "")
     return Panel("answered", found.title, "bars", "people", rows, source, groups="choice")
-
-
-def training_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the table of who can train what with headings for people."""
-    names = {
-        "of": "people",
-        "more_by_methods": "more by the methods",
-        "more_by_longer": "more by longer allocations",
-        "more_by_gpus": "more by twice the GPUs",
-        "then_by_longer": "then more by longer",
-        "then_by_gpus": "then more by twice the GPUs",
-        "paper_days": "the paper's academic, days",
-        "paper_weeks": "the paper's academic, weeks",
-    }
-    return [
-        {
-            names.get(key, key.replace("_", " ")): value.replace("_", " ") if isinstance(value, str) else value
-            for key, value in row.items()
-        }
-        for row in rows
-    ]

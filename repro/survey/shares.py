@@ -122,7 +122,6 @@ class Compared:
     what: str
     count: Count
     value: Interval | None
-    unit: str
     paper: Interval
     paper_text: str
     note: str
@@ -147,9 +146,7 @@ def compared(answers: Answers, show_all: bool = False) -> list[Compared]:
         if share.column not in answers.columns:
             continue
         count = share.count(answers, show_all)
-        found.append(
-            Compared(share.claim, share.what, count, count.share, "%", share.paper, share.paper_text, share.note)
-        )
+        found.append(Compared(share.claim, share.what, count, count.share, share.paper, share.paper_text, share.note))
         if share.claim == "survey-h100" and (more := more_data_center(answers, show_all)) is not None:
             found.append(more)
     return found
@@ -174,11 +171,11 @@ def more_data_center(answers: Answers, show_all: bool = False) -> Compared | Non
     if count.people and beside.people:
         half = Z * sqrt(discordant / (first * second))
         ratio = log(first / second)
-        value = Interval(*(100 * (exp(each) - 1) for each in (ratio, ratio - half, ratio + half)))
+        value = Interval(ratio, ratio - half, ratio + half).mapped(lambda each: 100 * (exp(each) - 1))
         note = f"{first} have data center GPUs, {second} desktop or workstation GPUs"
     paper = _printed("survey/more_data_center")
     what = "more have data center GPUs than desktop or workstation GPUs"
-    return Compared("survey-data-center", what, count, value, "%", paper, f"{paper.value:g} % more", note)
+    return Compared("survey-data-center", what, count, value, paper, f"{paper.value:g} % more", note)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 from .. import models
-from ..formats import counted, rough
+from ..formats import counted, deadline_text, rough
 from ..models.recipe import Recipe
 from ..paper.arithmetic import by_place, days_at_peak, training_flops
 from ..paper.gpus import Gpu, by_name, peak_flops
@@ -257,6 +257,27 @@ def best_change(each: Reach, show_all: bool) -> str:
     )
 
 
+def reach_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the table of who can train what with headings for people."""
+    names = {
+        "of": "people",
+        "more_by_methods": "more by the methods",
+        "more_by_longer": "more by longer allocations",
+        "more_by_gpus": "more by twice the GPUs",
+        "then_by_longer": "then more by longer",
+        "then_by_gpus": "then more by twice the GPUs",
+        "paper_days": "the paper's academic, days",
+        "paper_weeks": "the paper's academic, weeks",
+    }
+    return [
+        {
+            names.get(key, key.replace("_", " ")): value.replace("_", " ") if isinstance(value, str) else value
+            for key, value in row.items()
+        }
+        for row in rows
+    ]
+
+
 PAPERS_HARDWARE = f"Academic hardware as the paper has it, 1 to 8 {', '.join(PAPERS_GPUS[:-1])} or {PAPERS_GPUS[-1]}"
 
 
@@ -266,7 +287,7 @@ def papers_sentences(wanted: Sequence[str], lasts: Mapping[str, float]) -> list[
     for name, who in of_the_paper(lasts):
         levels = [_least_text(model, who) for model in wanted]
         able, naive = len(levels) - levels.count("no"), levels.count("naive")
-        lasting = f"{name} ({lasts[name.capitalize()]:g} days)"
+        lasting = f"{name} ({deadline_text(lasts[name.capitalize()])})"
         of = f"{able} of {counted(len(wanted), 'model')}"
         lines.append(f"{PAPERS_HARDWARE}, for {lasting}: {of} can be trained; without the methods {naive}.")
     return lines
