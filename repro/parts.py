@@ -13,6 +13,8 @@ from .installation import way_to_install
 Class = Literal["exact", "precision"]
 Engine = Literal["torch", "fsdp", "deepspeed"]
 ALL: tuple[Engine, ...] = ("torch", "fsdp", "deepspeed")
+# Tokens of a chunk of cross entropy: on a GPU its products are large enough, and its logits of 50,304 take 0.4 GB.
+CHUNK = 2048
 _TEXT = ("pythia", "roberta", "mamba")
 # What installs the packages that parts need beside the stack.
 EXTRA = way_to_install("modern") if INSTALLED else "./run_all.sh --with-modern"

@@ -153,7 +153,7 @@ def test_the_measured_peak_of_a_part_stands_beside_the_predicted_one() -> None:
         batch = BatchSearch(micro_batch=32, peaks=[[16, round(peak / 2)], [32, round(peak)]])
         known = rounds(1.0)
         known.recipe, known.scale, known.settings, known.batch = "pythia-160m", "paper", settings, batch
-        known.device, known.modern = "NVIDIA H100 80GB HBM3", modern
+        known.device, known.modern, known.id = "NVIDIA H100 80GB HBM3", modern, f"pythia-160m/paper/{settings}"
         return known
 
     usual = on_h100("free_lunch", 60 * 2**30, None)
@@ -411,6 +411,9 @@ def test_table_1_in_true_days_gains_a_column_and_recommend_takes_its_days() -> N
     assert one["origin"] == "predicted"
     assert one["days"] == pytest.approx(vit["modern_days"], rel=0.05)
     assert "use it as in table 1 --corrected" in refusal("table", "4", "--corrected", "--methods", "modern")
+    assert "leave out --predicted" in refusal(*words, "--predicted")
+    own = ["recommend", "--model", "vit", "--gpu", "docs/own-gpu.toml", "--methods", "modern"]
+    assert "--measured changes nothing of --gpu" in refusal(*own, "--measured", "results/h100/vision")
 
 
 def test_parts_change_memory_and_the_update_as_their_sources_say() -> None:

@@ -67,6 +67,8 @@ class _Asked:
 
 def main(given: argparse.Namespace) -> int:
     asked, today = _asked(given), date.today()
+    if given.methods is not None and given.predicted:
+        raise UserError("--methods predicts days wherever none are measured: leave out --predicted")
     if given.methods is None:
         days = days_on(asked.gpu, None, given.model, given.measured, given.predicted)
     else:

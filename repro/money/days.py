@@ -95,8 +95,7 @@ def days_on(
     """Return the days on that GPU and that number of them; None matches all. Those on a GPU of the user's own are
     predicted. Raises UserError where there are none, naming those that are known."""
     if isinstance(gpu, OwnGpu):
-        if measured is not None:
-            raise UserError(f"--measured changes nothing of --gpu {gpu.file}, whose days are predicted: leave it out")
+        _refuse_measured(gpu, measured)
         found = [row for row in predicted_days(model, [gpu]) if gpus in (None, row.gpus)]
         if not found:
             raise UserError(f"{model} is not predicted to train on {listing([str(n) for n in COUNTS])} {gpu.name}")
@@ -116,6 +115,11 @@ def days_on(
         machine = f"{gpus or ''} {gpu or ('GPU' if gpus == 1 else 'GPUs')}".strip()
         raise UserError(f"nobody knows how long {model} takes on {machine}; known: {known}{way_out}")
     return found
+
+
+def _refuse_measured(gpu: OwnGpu, measured: Sequence[Path] | None) -> None:
+    if measured is not None:
+        raise UserError(f"--measured changes nothing of --gpu {gpu.file}, whose days are predicted: leave it out")
 
 
 def expected_days(model: str) -> list[TrainingDays]:
@@ -145,6 +149,8 @@ def modern_days(
     else predicted ones, which have no interval. Raises UserError where there are none."""
     recipe = models.find(model) if models.is_own(model) else models.find_of_paper(model)
     stack, fitted = own.stack() if models.is_own(model) else shipped()[-1], calibrations()[EVERYTHING]
+    if isinstance(gpu, OwnGpu):
+        _refuse_measured(gpu, measured)
     gpus = [gpu] if isinstance(gpu, OwnGpu) else [each for each in catalogue() if gpu in (None, each.called)]
     found: dict[tuple[str, int], TrainingDays] = {}
     for machine in (Machine(each, count) for each in gpus for count in COUNTS if recipe.batch_size % count == 0):
@@ -162,7 +168,8 @@ def modern_days(
             if before is None or before.origin == "predicted" or days < before.days.value:
                 found[record.device, record.count] = _of_record(runs, record, days)
     if not found:
-        raise UserError(f"{model} is not predicted to train on {gpu if isinstance(gpu, str) else 'this GPU'}")
+        name = gpu.name if isinstance(gpu, OwnGpu) else gpu or "any GPU"
+        raise UserError(f"{model} is not predicted to train on {name}")
     return list(found.values())
 
 

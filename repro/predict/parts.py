@@ -11,7 +11,7 @@ from functools import cache
 
 from repro.machine.support import Stack, part_obstacle
 from repro.paper.settings import Settings
-from repro.parts import BY_NAME, PARTS, excluded, in_order
+from repro.parts import BY_NAME, CHUNK, PARTS, excluded, in_order
 
 from ..models.recipe import Recipe, Text
 from .traces import NOTHING, Linear, Part, Trace
@@ -28,7 +28,6 @@ _ATTENTION_BACKWARD = 2.5  # FLOPs of the fused kernel's backward pass over its 
 # precision; not compiled each operator passes over fp32 logits. Whole logits are saved in fp32, twice at the peak.
 _CHUNKED = {"memory": 40.0, "fused": 6.0}
 _LOGIT_SAVED, _LOGIT_PEAK, _CHUNK_PEAK = 4.0, 8.0, 10.0
-CHUNK = 2048  # tokens, as in repro/measure/engine/modern.py
 # Of fp32 activations what autocast leaves: Pythia-160M saves 5 % more under autocast than in half precision throughout,
 # and its other operators move twice as many bytes; norms and the residual stream stay in fp32.
 _AUTOCAST_SAVED, _AUTOCAST_MOVED, _CAST_BYTES = 0.53, 0.75, 6.0

@@ -38,9 +38,13 @@ def _pairs(records: Iterable[Record]) -> list[tuple[Record, Record | None]]:
     for record in known.values():
         settings = Settings.parse(record.settings)
         if settings.methods:
-            usual = record.id.replace(f"/{record.settings}", f"/{replace(settings, methods=()).id}", 1)
-            pairs.append((record, known.get(re.sub("/method-[0-9a-f]+$", "", usual))))
+            pairs.append((record, known.get(id_with(record, replace(settings, methods=())))))
     return pairs
+
+
+def id_with(record: Record, settings: Settings) -> str:
+    """Return the id of a record's trial with these settings in place of its own, and without a method's digest."""
+    return re.sub("/method-[0-9a-f]+$", "", record.id.replace(f"/{record.settings}", f"/{settings.id}", 1))
 
 
 def _row(record: Record, without: Record | None) -> dict[str, Any]:

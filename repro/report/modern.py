@@ -13,7 +13,7 @@ from ..parts import BY_NAME, excluded
 from ..predict.modern import peak_bytes
 from ..record import Record
 from ..validity import Answer
-from .methods import GIB, beside
+from .methods import GIB, beside, id_with
 
 ABLATION = "Modern settings: what each part brought"
 LEGEND = (
@@ -64,15 +64,15 @@ class Ablation:
 
 def ablations(records: Iterable[Record]) -> list[Ablation]:
     """Return the ablation of each search for modern settings, and of parts that a user named."""
-    groups: dict[tuple[tuple[object, ...], str], list[Record]] = {}
-    known = {(_place(record), record.settings): record for record in records}
+    groups: dict[str, list[Record]] = {}
+    known = {record.id: record for record in records}
     for record in known.values():
         if record.modern is not None:
             base = replace(Settings.parse(record.settings), parts=())
-            groups.setdefault((_place(record), base.id), []).append(record)
+            groups.setdefault(id_with(record, base), []).append(record)
     found = []
-    for key, group in groups.items():
-        usual = known.get(key)
+    for id, group in groups.items():
+        usual = known.get(id)
         if usual is None or not Answer.of(usual).ran:
             continue
         ended = [each for each in group if each.modern and each.modern.stands() and Answer.of(each).ran]
@@ -81,10 +81,6 @@ def ablations(records: Iterable[Record]) -> list[Ablation]:
         tried = {each.modern.added: each for each in group if each.modern and each.modern.added}
         found.append(Ablation(usual, best, by_parts, tried))
     return found
-
-
-def _place(record: Record) -> tuple[object, ...]:
-    return record.recipe, record.scale, record.device, record.count, record.nodes, record.memory_limit
 
 
 def ablation_rows(records: Iterable[Record]) -> list[dict[str, Any]]:

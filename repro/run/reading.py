@@ -306,13 +306,13 @@ def latest_of(records: Iterable[Record], environment: Environment, problems: lis
     found = [believed(record, environment) for record in records]
     latest: dict[str, Record] = {}
     # By reason: the trials, and whether an earlier record is used for each.
-    unsupported: dict[str, dict[str, bool]] = {}
+    disbelieved: dict[str, dict[str, bool]] = {}
     for record in found:
         if record.status != "not_measured" or record.id not in latest:
             latest[record.id] = record
         if record.status == "not_measured":
-            unsupported.setdefault(record.reason, {})[record.id] = latest[record.id] is not record
-    for reason, ids in unsupported.items():
+            disbelieved.setdefault(record.reason, {})[record.id] = latest[record.id] is not record
+    for reason, ids in disbelieved.items():
         what = f"{counted(len(ids), 'record')} {are(len(ids))} not believed, as {reason} ({first([*ids])})"
         used = "such a trial counts as not measured, for no cell and no claim"
         if any(ids.values()):

@@ -15,13 +15,14 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import linear
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from repro.parts import CHUNK
+
 from ..clock import synchronised
 from ..method import Method, UnfitError
 
 if TYPE_CHECKING:
     from ...models.recipe import Optimizer, Recipe
 
-_TOKENS = 2048  # of a chunk: on a GPU its products are large enough, and its logits of 50,304 take 0.4 GB in fp32
 _IGNORED = -100  # targets that transformers leaves out of the loss
 _TIMED = 5  # calls of each attention kernel, of which the median counts
 _LOOKED_AT = 64  # tokens on which an output layer is tried out
@@ -174,8 +175,9 @@ class _ChunkedLoss(torch.autograd.Function):
         total = hidden.new_zeros((), dtype=torch.float32)
         # Without a graph, such as in validation, there is nothing to differentiate.
         if not ctx.early or not any(ctx.needs_input_grad):
+            half = weight.to(dtype)
             for piece, wanted in _chunks(hidden, targets):
-                total += _piece(piece, weight, bias, wanted, dtype)[0]
+                total += _piece(piece, half, bias, wanted, dtype)[0]
             ctx.save_for_backward(hidden, weight, bias, targets)
             return total
         total, *gradients = _differentiated(hidden, weight, bias, targets, dtype, None)
@@ -193,7 +195,7 @@ class _ChunkedLoss(torch.autograd.Function):
 
 
 def _chunks(hidden: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
-    return list(zip(hidden.split(_TOKENS), targets.split(_TOKENS), strict=True))
+    return list(zip(hidden.split(CHUNK), targets.split(CHUNK), strict=True))
 
 
 def _piece(
