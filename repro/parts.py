@@ -1,4 +1,4 @@
-"""The named parts of modern training: what each is, its class, what it needs and what it excludes, as data."""
+"""The named parts of modern training: what each is, its class, what it needs, as data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ class Part:
     engines: tuple[Engine, ...] = ALL
     families: tuple[str, ...] = ()
     own: bool = False
-    excludes: tuple[str, ...] = ()
     capability: tuple[int, int] | None = None
     torch: tuple[int, ...] = (2, 0)
     package: str = ""
@@ -52,6 +51,14 @@ PARTS = (
         "torch",
         "bf16 autocast in place of fp16 with its loss scale, and in vision recipes of fp32 and TF32",
         "docs.pytorch.org/docs/stable/amp.html",
+    ),
+    Part(
+        "bf16_weights",
+        "precision",
+        "torch",
+        "weights, gradients and the residual stream in bf16; the optimizer keeps fp32 weights and moments",
+        "Micikevicius et al. (2018), Mixed Precision Training, arXiv:1710.03740, section 3.1",
+        engines=("torch",),
     ),
     Part(
         "fused_attention",
@@ -69,20 +76,6 @@ PARTS = (
         "Hsu et al. (2024), Liger Kernel, arXiv:2410.10989, section 3.2; written here in torch",
         families=_TEXT,
         own=True,
-        excludes=("liger_cross_entropy",),
-    ),
-    Part(
-        "liger_cross_entropy",
-        "exact",
-        "liger-kernel",
-        "the same fused with the output layer, by Liger's Triton kernels",
-        "github.com/linkedin/Liger-Kernel: LigerFusedLinearCrossEntropyLoss",
-        engines=("torch", "fsdp"),
-        families=_TEXT,
-        own=True,
-        excludes=("chunked_cross_entropy",),
-        capability=(7, 0),
-        package="liger-kernel",
     ),
     Part(
         "channels_last",
@@ -100,7 +93,6 @@ PARTS = (
         "torch",
         "checkpointing keeps the results of matrix products and of attention, and recomputes all else",
         "docs.pytorch.org: torch.utils.checkpoint.create_selective_checkpoint_contexts",
-        excludes=("layer_compilation",),  # layers are compiled without their checkpoints
         torch=(2, 5),
     ),
     Part(
@@ -121,7 +113,6 @@ PARTS = (
         "no DistributedDataParallel on one device: no buckets, no copies of gradients",
         "docs.pytorch.org: torch.nn.parallel.DistributedDataParallel",
         engines=("torch",),
-        excludes=("gradient_views", "static_graph", "bf16_reduction"),
     ),
     Part(
         "fused_adam",
@@ -133,71 +124,23 @@ PARTS = (
         torch=(2, 4),
     ),
     Part(
-        "gradient_views",
-        "exact",
-        "torch",
-        "gradients are views of DistributedDataParallel's buckets, not copies",
-        "docs.pytorch.org: DistributedDataParallel(gradient_as_bucket_view=True)",
-        engines=("torch",),
-        excludes=("no_wrapper",),
-    ),
-    Part(
-        "static_graph",
-        "exact",
-        "torch",
-        "DistributedDataParallel is given that every step has the same graph",
-        "docs.pytorch.org: DistributedDataParallel(static_graph=True)",
-        engines=("torch",),
-        excludes=("no_wrapper",),
-    ),
-    Part(
-        "bf16_reduction",
-        "precision",
-        "torch",
-        "gradients are reduced over the devices in bf16",
-        "docs.pytorch.org: torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook",
-        engines=("torch",),
-        excludes=("no_wrapper",),
-    ),
-    Part(
-        "timed_attention",
-        "exact",
-        "torch",
-        "the fastest attention kernel on this device (cuDNN, flash, memory-efficient, plain, FlexAttention), by timing",
-        "docs.pytorch.org: torch.nn.attention.sdpa_kernel, torch.nn.attention.flex_attention",
-        families=("pythia", "vit", "roberta"),
-        own=True,
-        torch=(2, 5),
-    ),
-    Part(
         "cuda_graphs",
         "exact",
         "torch",
         "the compiled model as CUDA graphs: one launch in place of one for each kernel",
         "docs.pytorch.org: torch.compile(mode='reduce-overhead')",
         engines=("torch",),
-        excludes=("layer_compilation",),
         capability=(7, 0),
-        torch=(2, 5),
-    ),
-    Part(
-        "layer_compilation",
-        "exact",
-        "torch",
-        "each layer is compiled by itself: a shorter start",
-        "docs.pytorch.org: torch.nn.Module.compile, regional compilation",
-        engines=("torch", "fsdp"),
-        excludes=("cuda_graphs", "selective_checkpointing"),
         torch=(2, 5),
     ),
 )
 BY_NAME = {part.name: part for part in PARTS}
-NEED_COMPILED = {"cuda_graphs", "layer_compilation", "fp8"}  # in a model that cannot be compiled they would not run
+NEED_COMPILED = {"cuda_graphs", "fp8"}  # in a model that cannot be compiled they would not run
 
 
 def checked(names: Sequence[str], option: str) -> tuple[str, ...]:
     """Return the names of parts in the order of the table. Raise UserError for an unknown one, with the nearest names,
-    for one that is named twice, and for two that exclude each other."""
+    and for one that is named twice."""
     for name in names:
         if name not in BY_NAME:
             near = suggest_names(name, BY_NAME)
@@ -205,15 +148,7 @@ def checked(names: Sequence[str], option: str) -> tuple[str, ...]:
             raise UserError(f"{option}: no part is called {name!r}; {there}")
         if names.count(name) > 1:
             raise UserError(f"{option}: {name} is named twice; name each part once")
-    if pair := excluded(names):
-        raise UserError(f"{option}: {pair[0]} and {pair[1]} exclude each other; leave one out")
     return in_order(names)
-
-
-def excluded(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first two of these parts that exclude each other; None where none do."""
-    known = [*names]
-    return next(((one, other) for one in known for other in BY_NAME[one].excludes if other in known), None)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

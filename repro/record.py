@@ -306,26 +306,19 @@ class WhatRan:
         return self.tf32 if self.ran_tf32 is None else self.ran_tf32
 
 
-Outcome = Literal["asked", "kept", "dropped", "changes_training"]
-
-
 @dataclass(frozen=True)
 class Modern:
-    """What a trial of modern training was for: its parts, each with its class, and the part that it `added` to, or
-    `left_out` of, the settings `beside` it. `outcome` is what became of an added part, for that `reason`; parts that a
-    user named are asked for. `training` is what the check of the training found; empty without one."""
+    """What a trial of modern training was for: its parts, each with its class. `part` is the one that was left out of
+    all that serve the model, or that is unsupported beside the others; empty where the trial is of all of them, or of
+    the rest. A user `asked` for the parts by name."""
 
     parts: dict[str, str]
-    beside: str
-    added: str = ""
-    left_out: str = ""
-    outcome: Outcome | None = None
-    reason: str = ""
-    training: str = ""
+    part: str = ""
+    asked: bool = False
 
     def stands(self, exact_only: bool = False) -> bool:
-        """Return whether its settings are a result: a part was kept or a user named them; if asked, all are exact."""
-        return self.outcome in ("kept", "asked") and not (exact_only and "precision" in self.parts.values())
+        """Return whether its settings are a result: no part was left out for comparison; if asked, all are exact."""
+        return not self.part and not (exact_only and "precision" in self.parts.values())
 
 
 @dataclass(frozen=True)

@@ -154,24 +154,6 @@ def peak_of_loss(rank: Rank, chunked: bool) -> dict[str, float]:
     return {"loss": float(loss), "peak": peak.bytes()}
 
 
-def flex_attention_apart(rank: Rank) -> dict[str, float | None]:
-    """How far FlexAttention is from torch's own attention, as it is asked for, on another length, and with dropout. It
-    has no backward pass on a CPU."""
-    usual: Callable[..., torch.Tensor] = nn.functional.scaled_dot_product_attention
-    options = {"is_causal": True, "scale": 0.2, "enable_gqa": True}
-    shapes = [torch.Size((2, heads, 96, 32)) for heads in (4, 2, 2)]
-
-    def found(**more: Any) -> Any:
-        given = {"shapes": shapes, "mask": None, "options": options | more}
-        return modern.flexed(given, torch.device("cpu"), torch.float32)
-
-    def apart(length: int) -> float:
-        given = [torch.randn(*shape[:2], length, 32) for shape in shapes]
-        return float((found()(*given, **options) - usual(*given, **options)).abs().max())
-
-    return {"same": apart(96), "another length": apart(64), "with dropout": found(dropout_p=0.1)}
-
-
 def train_by_hand(
     rank: Rank, recipe: str, folder: str, examples: int, steps: int = 3, clip: float | None = None
 ) -> dict[str, Any]:

@@ -111,12 +111,6 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="also time whole accumulated steps, and report the extrapolation's error",
     )
     add(
-        "--check-training",
-        action="store_true",
-        help="with --methods modern, also train 20 steps with and without each part, and leave out parts that change "
-        "the training",
-    )
-    add(
         "--project",
         metavar="2,4,8",
         help="also measure one rank of so many GPUs, or processes, and model its communication with the others, which "
@@ -243,7 +237,6 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         micro_batch=_micro_batch(given.micro_batches),
         other_micro_batches=given.micro_batches == "all",
         parts=parts,
-        check_training=given.check_training,
     )
     _check_modern(options)
     if options.projected:
@@ -259,8 +252,6 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
 
 def _check_modern(options: Options) -> None:
     """Raise UserError for options that modern training does not go with."""
-    if options.check_training and not options.modern:
-        raise UserError("--check-training checks the parts of modern training: use it with --methods modern")
     if not options.modern:
         return
     for option, there in (

@@ -61,7 +61,7 @@ def _parts(training: Training) -> set[str]:
         "compiled": training.compiled,
         "several": training.world > 1,
         "own": models.is_own(recipe.id),
-        "layers": settings.checkpointing or settings.library == "fsdp" or "layer_compilation" in settings.parts,
+        "layers": settings.checkpointing or settings.library == "fsdp",
         "modern": bool(settings.parts),
         "usual": not settings.parts,
         "overlap": settings.stage >= 2,
@@ -81,7 +81,7 @@ def _values(training: Training) -> dict[str, Any]:
     kernels = {cuda: uses_custom_kernels(recipe, settings, cuda) for cuda in (False, True)}
     model = "torch.compile(model)" if training.compiled else "model"
     if training.compiled and settings.parts:
-        model = "modern.compiled(model, PARTS, lambda: layers(module, BLOCK))"
+        model = "modern.compiled(model, PARTS)"
     scaler = "ShardedGradScaler" if fsdp else "torch.amp.GradScaler"
     return {
         "name": re.sub(r"[^\w .:+-]", "_", recipe.name, flags=re.ASCII),
@@ -93,7 +93,6 @@ def _values(training: Training) -> dict[str, Any]:
         "scale": _literal(recipe.scale),
         "settings": _literal(settings.id),
         "layer": _literal(recipe.layer),
-        "block": _literal(recipe.block or recipe.layer),
         "parts": settings.parts,
         "precision": _literal(recipe.precision),
         "sharded": _literal(_CHECKPOINT) if settings.checkpointing else "LAYER",

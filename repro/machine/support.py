@@ -203,25 +203,16 @@ def _of_part(name: str, recipe: Recipe, settings: Settings, count: int, stack: S
                 "changes nothing: on a CPU DeepSpeed runs fp16 recipes in bf16",
             ),
         ],
+        "bf16_weights": [(half != "bf16", "needs training in bf16: add bf16")],
         "fused_adam": [
             (settings.library == "fsdp" and half == "fp16", "cannot be stepped by FSDP's gradient scaler in fp16")
         ],
         "chunked_cross_entropy": [no_text],
-        "liger_cross_entropy": [
-            no_text,
-            (half == "fp16", "computes gradients before the loss is scaled, where those of fp16 vanish: add bf16"),
-        ],
         "channels_last": [(not isinstance(recipe.inputs, Images), f"serves image models, not {recipe.name}")],
         "no_wrapper": [(count > 1, f"is for one device, these are {count}")],
-        "bf16_reduction": [(count == 1, "changes nothing: one device reduces nothing")],
         "selective_checkpointing": [(not settings.checkpointing, "needs activation checkpointing, which is off")],
-        "layer_compilation": [(not compiled, "changes nothing: these settings compile nothing")],
         "cuda_graphs": [(not compiled, "needs a compiled model, and these settings compile nothing")],
         "fp8": [(not compiled, "needs a compiled model, and these settings compile nothing")],
-        "timed_attention": [
-            (recipe.id == "roberta" and "fused_attention" not in settings.parts, "needs fused_attention before it"),
-            (settings.attention == "flash", "changes nothing: these settings run flash-attn"),
-        ],
     }
     return next((text for unmet_here, text in unmet.get(name, []) if unmet_here), "")
 

@@ -53,15 +53,3 @@ class Measured:
     launches: dict[str, int] | None = None
     uncounted: str | None = None
     whole_steps: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The losses of a rank's steps, the `gradient` of the first one as a sketch of each of its blocks, the weights and
-    moments that the rank holds, and the precision it ran in."""
-
-    losses: list[float]
-    gradient: list[list[float]]
-    weights: int
-    moments: int
-    precision: str

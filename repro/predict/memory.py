@@ -83,8 +83,8 @@ class Moment:
 
 
 def variant_of(settings: Settings) -> Variant:
-    """Return the variant of a trace that settings need; DeepSpeed's is half precision throughout."""
-    if settings.library == "deepspeed":
+    """Return the variant of a trace that settings need: DeepSpeed, and the part, have half precision throughout."""
+    if settings.library == "deepspeed" or "bf16_weights" in settings.parts:
         return "half"
     return "custom" if settings.free_lunch else "naive"
 
@@ -192,11 +192,12 @@ class _State:
 def _state(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> _State:
     each, parameters, share = width(recipe), trace.parameters, trace.parameters / gpus
     if settings.library == "torch":
-        fp32 = 4 * parameters
-        buckets = 0.0 if "no_wrapper" in settings.parts else fp32
-        gradients = 0.0 if "gradient_views" in settings.parts else fp32  # they are the buckets
-        temporaries = 0.0 if "fused_adam" in settings.parts else fp32
-        return _State(fp32, fp32, gradients, 2 * fp32, buckets, buckets, temporaries)
+        fp32, pure = 4 * parameters, "bf16_weights" in settings.parts
+        weights = fp32 / 2 if pure else fp32  # and gradients
+        buckets = 0.0 if "no_wrapper" in settings.parts else weights
+        temporaries = (0.0 if "fused_adam" in settings.parts else fp32) + (fp32 if pure else 0.0)  # fp32 gradients
+        optimizer = (3 if pure else 2) * fp32
+        return _State(weights, weights, weights, optimizer, buckets, buckets, temporaries)
     if settings.library == "fsdp":
         layer = max(part.cost("parameters").fixed * part.count / part.units for part in trace.layers)
         rest = trace.rest.cost("parameters").fixed

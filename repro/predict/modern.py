@@ -3,7 +3,6 @@ without them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,13 +18,12 @@ from ..paper.gpus import find
 from ..record import Record
 from .calibration import EVERYTHING, Calibration, calibrations
 from .forecast import Forecast, forecast, ranked
-from .hardware import Machine, gpu_named
+from .hardware import Machine
 from .memory import workspace
 from .parts import applicable, is_worth
 from .traces import Traced, shipped
 
 _STARTS = 3  # settings without parts, the fastest first, that parts are added to: with parts another may be faster
-_LIKE = "H100"  # whose predictions order the parts of a search on a CPU
 
 
 @dataclass(frozen=True)
@@ -69,26 +67,6 @@ def _grown(recipe: Recipe, start: Forecast, calibration: Calibration, stack: Tra
             break
         best = found
     return best
-
-
-def order_of(recipe: Recipe, settings: Settings, machine: Machine | None) -> list[str]:
-    """Return all parts, those with the largest predicted gain over these settings first, then the others in the order
-    of the table. Without a machine that is predicted they are ordered as for an H100, and without traces of the recipe
-    as in the table."""
-    machine = machine or Machine(gpu_named(_LIKE), 1)
-    fitted, stack = calibrations()[EVERYTHING], shipped()[-1]
-
-    def days(parts: Sequence[str]) -> float:
-        found = forecast(recipe, machine, replace(settings, parts=in_order(parts)), fitted, stack, papers_hosts=False)
-        return found.days.value if found.days else float("inf")
-
-    try:
-        usual = days([])
-        gains = {name: days([name]) for name in applicable(recipe, settings, machine.world, machine.capability)}
-    except UserError:  # no trace of the recipe
-        return [*BY_NAME]
-    first = sorted((name for name, found in gains.items() if is_worth(found, usual)), key=lambda name: gains[name])
-    return [*first, *(name for name in BY_NAME if name not in first)]
 
 
 def peak_bytes(record: Record, micro_batch: int) -> float | None:

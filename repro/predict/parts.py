@@ -11,7 +11,7 @@ from functools import cache
 
 from repro.machine.support import Stack, part_obstacle
 from repro.paper.settings import Settings
-from repro.parts import BY_NAME, CHUNK, PARTS, excluded, in_order
+from repro.parts import BY_NAME, CHUNK, PARTS, in_order
 
 from ..models.recipe import Recipe, Text
 from .traces import NOTHING, Linear, Part, Trace
@@ -42,12 +42,12 @@ def adapted(recipe: Recipe, trace: Trace, parts: tuple[str, ...], compiled: bool
     rest, *layers = trace.parts
     full = all("/half/" not in key for part in trace.parts for key in part.costs)
     if "bf16" in parts and full:
-        rest, *layers = (_in_half(part) for part in (rest, *layers))
+        rest, *layers = (_in_half(part, "bf16_weights" in parts) for part in (rest, *layers))
     if "fused_attention" in parts and isinstance(recipe.inputs, Text):
         moved = _HALF_MOVED if trace.variant == "half" else 1.0
         layers = [_with_fused_attention(part, recipe.inputs.sequence, recipe.width, moved) for part in layers]
-    if {"chunked_cross_entropy", "liger_cross_entropy"} & {*parts} and isinstance(recipe.inputs, Text):
-        again = recipe.precision == "fp16" and "bf16" not in parts and "chunked_cross_entropy" in parts
+    if "chunked_cross_entropy" in parts and isinstance(recipe.inputs, Text):
+        again = recipe.precision == "fp16" and "bf16" not in parts
         rest = _with_chunks(rest, recipe.inputs, recipe.width, again)
     if "fp8" in parts:
         layers = [_in_fp8(part) for part in layers]
@@ -73,20 +73,23 @@ def _added(part: Part, more: Changes) -> Part:
     return replace(part, costs=costs)
 
 
-def _in_half(part: Part) -> Part:
-    """Return a part of an fp32 model under autocast in bf16."""
+def _in_half(part: Part, weights: bool) -> Part:
+    """Return a part of an fp32 model in bf16: under autocast or, with its `weights`, throughout."""
+    saved, moved = (0.5, 0.5) if weights else (_AUTOCAST_SAVED, _AUTOCAST_MOVED)
     costs: Changes = {}
     for key, line in part.costs.items():
         phase, _, rest = key.partition("/")
         if "/fp32/" in key:
             costs[key.replace("/fp32/", "/half/")] = line * 0.5 if key.endswith("/bytes") else line
         elif rest in ("memory/bytes", "fused/bytes") or key in ("saved", "body", "head"):
-            share = _AUTOCAST_MOVED if phase in ("forward", "backward", "returned") else _AUTOCAST_SAVED
+            share = moved if phase in ("forward", "backward", "returned") else saved
             costs[key] = Linear(line.fixed, share * line.each)
         else:
             costs[key] = line
-    weights = part.cost("parameters").fixed
-    cast, copy = Linear(_CAST_BYTES * weights, 0.0), Linear(2.0 * weights, 0.0)
+    if weights:
+        return replace(part, costs=costs)
+    parameters = part.cost("parameters").fixed
+    cast, copy = Linear(_CAST_BYTES * parameters, 0.0), Linear(2.0 * parameters, 0.0)
     casts = Linear(part.cost("tensors").fixed, 0.0)
     return _added(
         replace(part, costs=costs),
@@ -180,8 +183,7 @@ def applicable(recipe: Recipe, settings: Settings, count: int, capability: tuple
     return [
         name
         for name, parts in more.items()
-        if not excluded(parts)
-        and part_obstacle(name, recipe, replace(settings, parts=in_order(parts)), count, stack) is None
+        if part_obstacle(name, recipe, replace(settings, parts=in_order(parts)), count, stack) is None
     ]
 
 

@@ -19,6 +19,7 @@ from .memory import width
 from .traces import PAPER_STACK, Part, Trace
 
 _ADAM_BYTES = 100.0  # memory traffic a weight: torch's unfused Adam makes several passes
+_MASTER_BYTES = 2.0 + 4.0 + 4.0 + 2.0  # bf16 gradients become fp32 ones, fp32 weights are rounded to bf16
 _FUSED_ADAM_BYTES = 30.0  # DeepSpeed's Adam, on a GPU, or on its host with offloading
 _FP8_PEAK = 2.0  # over half precision, on every GPU that has it
 _PCIE_COUNTS = (2, 4, 8)
@@ -349,7 +350,7 @@ def _exchange(settings: Settings, each: int, trace: Trace, world: int) -> tuple[
     """Return the bytes that each GPU sends in a micro-step, by rings, and whether the backward pass hides them."""
     ring = (world - 1) / world
     if settings.library == "torch":
-        return 2 * (2 if "bf16_reduction" in settings.parts else 4) * ring * trace.parameters, True
+        return 2 * (2 if "bf16_weights" in settings.parts else 4) * ring * trace.parameters, True
     if settings.stage == 3:  # gathers, and reduces to owners
         return each * ring * (_gathered(settings, trace) + trace.parameters), True
     # FSDP's stage 2 gathers once; ZeRO all-reduces below stage 3.
@@ -430,7 +431,8 @@ def _adam_bytes(settings: Settings, machine: Machine) -> float:
     """Return the memory traffic of an update for each weight."""
     # On a CPU, DeepSpeed runs torch's Adam, as its own takes long to build.
     own = settings.library == "deepspeed" and machine.capability is not None
-    return _FUSED_ADAM_BYTES if own or "fused_adam" in settings.parts else _ADAM_BYTES
+    adam = _FUSED_ADAM_BYTES if own or "fused_adam" in settings.parts else _ADAM_BYTES
+    return adam + (_MASTER_BYTES if "bf16_weights" in settings.parts else 0.0)
 
 
 def update_exchange_seconds(recipe: Recipe, trace: Trace, settings: Settings, machine: Machine, rates: Rates) -> float:

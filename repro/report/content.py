@@ -580,8 +580,6 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
             if name == "methods" and options.parts:
                 message = "+".join(["modern", *options.parts])
             words += [f"--{name.replace('_', '-')}", message]
-    if options.check_training:
-        words.append("--check-training")
     if options.check_extrapolation:
         words.append("--check-extrapolation")
     for added in options.added:

@@ -9,52 +9,54 @@ from typing import Any
 
 from ..formats import figures
 from ..paper.settings import Settings
-from ..parts import BY_NAME, excluded
+from ..parts import BY_NAME
 from ..predict.modern import peak_bytes
 from ..record import Record
+from ..run.modern import faster
 from ..validity import Answer
 from .methods import GIB, beside, id_with
 
 ABLATION = "Modern settings: what each part brought"
 LEGEND = (
-    "here: kept, where the step became shorter by more than its rounds scatter as the part was added; of kept parts "
-    "the row holds all of them against all but this one, of dropped ones the settings with the part against those "
-    "before it. speed: above 1 where the part makes the step shorter, each at its own micro batch. peak GiB: at the "
-    "largest micro batch that both fit, in the search for it, uncompiled. predicted GiB: the same, from the traces of "
-    "the model's code, for a GPU of the catalogue. exact: the same arithmetic up to the order of sums; precision: the "
-    "same algorithm in fewer bits. asked: parts that you named, whatever they bring."
+    "Each row holds all parts that serve the model against all but this one. here: dropped, where the step is shorter "
+    "without the part by more than its rounds scatter. speed: above 1 where the part makes the step shorter, each at "
+    "its own micro batch. peak GiB: at the largest micro batch that both fit, in the search for it, uncompiled. "
+    "predicted GiB: the same, from the traces of the model's code, for a GPU of the catalogue. exact: the same "
+    "arithmetic up to the order of sums; precision: the same algorithm in fewer bits. asked: parts that you named, "
+    "whatever they bring."
 )
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """The trials of modern training that start from the same settings on one machine: those `usual` settings, and the
-    `best`, with all parts that were kept."""
+    """The trials of modern training that start from the same `usual` settings on one machine: the `whole`, with all
+    parts that serve the model, the `best` of those that stand, and by its parts each record."""
 
     usual: Record
+    whole: Record
     best: Record
     by_parts: dict[tuple[str, ...], Record]
-    tried: dict[str, Record]
+    unsupported: dict[str, Record]
 
     @property
-    def kept(self) -> tuple[str, ...]:
-        return Settings.parse(self.best.settings).parts
+    def parts(self) -> tuple[str, ...]:
+        return Settings.parse(self.whole.settings).parts
 
     def without(self, part: str) -> Record | None:
-        """Return the record with all kept parts but one."""
-        return self.by_parts.get(tuple(each for each in self.kept if each != part))
+        """Return the record with all parts but one."""
+        return self.by_parts.get(tuple(each for each in self.parts if each != part))
 
     @property
     def text(self) -> str:
         """Return the result as a sentence."""
         where = f"{self.usual.recipe}, {self.usual.machine}"
         usual, best = self.usual.derived.true_step, self.best.derived.true_step
-        if not self.kept or usual is None or best is None:
+        if self.best is self.usual or usual is None or best is None:
             return f"{where}: no part makes {self.usual.settings} faster here"
         named = [
             f"{kind} parts: {', '.join(parts)}"
             for kind in ("exact", "precision")
-            if (parts := [each for each in self.kept if BY_NAME[each].kind == kind])
+            if (parts := [each for each in Settings.parse(self.best.settings).parts if BY_NAME[each].kind == kind])
         ]
         return (
             f"{where}: modern takes {figures(best)} s a training step, {self.usual.settings} {figures(usual)} s, "
@@ -72,61 +74,41 @@ def ablations(records: Iterable[Record]) -> list[Ablation]:
             groups.setdefault(id_with(record, base), []).append(record)
     found = []
     for id, group in groups.items():
-        usual = known.get(id)
-        if usual is None or not Answer.of(usual).ran:
+        usual, standing = known.get(id), [each for each in group if each.modern and each.modern.stands()]
+        if usual is None or not Answer.of(usual).ran or not standing:
             continue
-        ended = [each for each in group if each.modern and each.modern.stands() and Answer.of(each).ran]
-        best = min(ended, key=lambda each: each.derived.true_step or math.inf, default=usual)
+        whole = max(standing, key=lambda each: len(Settings.parse(each.settings).parts))
+        ran = [each for each in standing if Answer.of(each).ran]
+        best = min([*ran, usual], key=lambda each: each.derived.true_step or math.inf)
         by_parts = {Settings.parse(each.settings).parts: each for each in (*group, usual)}
-        tried = {each.modern.added: each for each in group if each.modern and each.modern.added}
-        found.append(Ablation(usual, best, by_parts, tried))
+        unsupported = {each.modern.part: each for each in group if each.modern and each.status == "unsupported"}
+        found.append(Ablation(usual, whole, best, by_parts, unsupported))
     return found
 
 
 def ablation_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Return a row for each part of each ablation: first those that were kept."""
+    """Return a row for each part of each ablation: first those that serve the model."""
     return [row for each in ablations(records) for row in _rows(each)]
 
 
 def ablation_text(records: Iterable[Record]) -> list[str]:
-    """Return the results as sentences, the largest gain of each first, then what the checks of the training found."""
-    found = ablations(records)
-    checks = [
-        f"{each.usual.recipe}, {each.usual.machine}, {name}: {record.modern.training}"
-        for each in found
-        for name, record in each.tried.items()
-        if record.modern and record.modern.training
-    ]
-    asked = [
-        f"{each.best.recipe}, {each.best.machine}, {each.best.settings}: {each.best.modern.training}"
-        for each in found
-        if each.best.modern and each.best.modern.outcome == "asked" and each.best.modern.training
-    ]
-    return [LEGEND, *(f"{line}." for line in [*(each.text for each in found), *checks, *asked])]
+    """Return the results as sentences, after the meaning of the table's columns."""
+    return [LEGEND, *(f"{each.text}." for each in ablations(records))]
 
 
 def _rows(each: Ablation) -> list[dict[str, Any]]:
-    asked = each.best.modern is not None and each.best.modern.outcome == "asked"
-    rows = [_row(each, part, "asked" if asked else "kept", each.best, each.without(part), "") for part in each.kept]
-    by_settings = {record.settings: record for record in each.by_parts.values()}
-    for part in BY_NAME:
-        if part in each.kept:
-            continue
-        record = each.tried.get(part)
-        if record is not None and record.modern is not None:
-            here = record.status if record.modern.outcome is None else record.modern.outcome
-            usual = by_settings.get(record.modern.beside)
-            rows.append(_row(each, part, here.replace("_", " "), record, usual, record.modern.reason or record.reason))
-        elif pair := excluded([*each.kept, part]):
-            kept = next(name for name in pair if name != part)
-            rows.append(_row(each, part, "excluded", None, None, f"{kept} is kept, which excludes it"))
+    asked = each.whole.modern is not None and each.whole.modern.asked
+    rows = []
+    for part in each.parts:
+        without = each.without(part)
+        slower, reason = faster(without, each.whole) if without is not None else (False, "")
+        rows.append(_row(each, part, "asked" if asked else "dropped" if slower else "kept", without, reason))
+    rows += [_row(each, part, "unsupported", None, record.reason) for part, record in each.unsupported.items()]
     return rows
 
 
-def _row(
-    each: Ablation, part: str, here: str, record: Record | None, without: Record | None, why: str
-) -> dict[str, Any]:
-    ran = record if record is not None and Answer.of(record).ran else None
+def _row(each: Ablation, part: str, here: str, without: Record | None, reason: str) -> dict[str, Any]:
+    ran = each.whole if here != "unsupported" and Answer.of(each.whole).ran else None
     usual = without if without is not None and Answer.of(without).ran else None
     columns = beside(ran, usual)
     at = columns["at MBS"]
@@ -141,5 +123,5 @@ def _row(
         **columns,
         "predicted GiB": predicted and predicted / GIB,
         "predicted GiB without": predicted_usual and predicted_usual / GIB,
-        "why": why,
+        "reason": reason,
     }

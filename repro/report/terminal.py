@@ -132,8 +132,8 @@ def report(
     if found:
         parts += ["NOTES", "\n".join(_bullets(found))]
     if ablation := ablation_rows(records):
-        table = render([{key: value for key, value in row.items() if key != "why"} for row in ablation], "text")
-        reasons = dict.fromkeys(f"{row['model']}, {row['part']}: {row['why']}." for row in ablation if row["why"])
+        table = render([{key: value for key, value in row.items() if key != "reason"} for row in ablation], "text")
+        reasons = dict.fromkeys(f"{row['model']}, {row['part']}: {row['reason']}." for row in ablation if row["reason"])
         parts += [ABLATION.upper(), "\n".join(_bullets([*ablation_text(records), *reasons])), table]
     return "\n\n".join(parts)
 

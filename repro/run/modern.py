@@ -1,27 +1,21 @@
-"""The search for modern settings: parts are added to free lunch one by one, and kept where they make a step faster."""
+"""The search for modern settings: free lunch with all parts that serve a model, then with all of them but each one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
-from .. import models
 from ..formats import figures
-from ..measure.same_training import SameTraining
 from ..models.recipe import Recipe
 from ..paper.settings import Settings
-from ..parts import exact, excluded, in_order
-from ..predict.hardware import Machine
-from ..predict.modern import order_of
+from ..parts import BY_NAME, exact, in_order
 from ..record import Modern, Record, Trial
 from ..validity import Answer
 from .reporter import Reporter
 from .run import Run
 
-_CHECKED = 8  # examples of a micro-step in the check of the training, at most
 
-
-@dataclass(frozen=True)
+@dataclass
 class ModernSearch:
     """The search of one recipe on `count` devices of a run, each of whose trials the reporter reports."""
 
@@ -29,22 +23,35 @@ class ModernSearch:
     reporter: Reporter
     recipe: str
     count: int
+    records: list[Record] = field(default_factory=list)
 
     def go(self) -> list[Record]:
-        """Measure, and return all records; none where free lunch did not run."""
+        """Measure, and return all records; none where free lunch did not run.
+
+        Parts that make the step slower are dropped, and the rest is measured again, unless a user named the parts."""
         usual = self._fastest()
         if usual is None:
             return []
         trial = next(trial for trial in self.run.trials if trial.id == usual.id)
         named = self.run.options.parts
-        known = _Steps(self, trial, usual)
-        if named:
-            kept = known.asked(named)
-        else:
-            exact_only = self.run.options.methods == "modern:exact"
-            kept = known.added(name for name in self._order(trial) if not exact_only or exact([name]))
-        known.left_out(kept)
-        return known.records
+        exact_only = self.run.options.methods == "modern:exact"
+        wanted = named or tuple(name for name in BY_NAME if not exact_only or exact([name]))
+        whole = self._together(trial, wanted, asked=bool(named))
+        if whole is None:
+            return self.records
+        parts = Settings.parse(whole.settings).parts
+        slower = set[str]()
+        for name in parts:
+            others = tuple(part for part in parts if part != name)
+            found = self._measure(trial, others, Modern({}, part=name)) if others else usual
+            if found is None:
+                return self.records  # the budget is spent
+            if faster(found, whole)[0]:
+                slower.add(name)
+        rest = tuple(part for part in parts if part not in slower)
+        if slower and rest and not named:
+            self._measure(trial, rest, Modern({}))
+        return self.records
 
     def _fastest(self) -> Record | None:
         """Return the fastest record without parts, to which they are added."""
@@ -56,132 +63,58 @@ class ModernSearch:
         ran = [record for record in there if Answer.of(record).ran and record.derived.true_step]
         return min(ran, key=lambda record: record.derived.true_step or 0.0, default=None)
 
-    def _order(self, trial: Trial) -> Sequence[str]:
-        """Return all parts in the order in which they are tried: those with the largest predicted gain first."""
-        recipe, settings = trial.recipe_and_settings
-        devices = self.run.devices
-        known = devices[0].gpu if devices else None
-        paper = models.find(recipe.id, "paper")
-        return order_of(paper, settings, Machine(known, trial.count) if known is not None else None)
-
-
-@dataclass
-class _Steps:
-    """The steps of a search that adds parts to a trial whose record is `usual`."""
-
-    search: ModernSearch
-    trial: Trial
-    usual: Record
-    same: SameTraining | None = None
-
-    def __post_init__(self) -> None:
-        self.records: list[Record] = []
-        self.run = self.search.run
-        self.spent = False  # the budget
-        self.settings = self.trial.recipe_and_settings[1]
-        if self.run.options.check_training:
-            size = min(_CHECKED, self.usual.batch.micro_batch or 1)
-            self.same = SameTraining(self.run.bench, self.trial, self.usual.ran.tf32, size, left=lambda: self.run.left)
-
-    def added(self, names: Iterable[str]) -> Record:
-        """Add parts one at a time, and keep those that make the step faster by more than the rounds scatter. Return the
-        record with all that were kept."""
-        best = self.usual
-        for name in names:
-            kept = Settings.parse(best.settings).parts
-            if excluded([*kept, name]):
-                continue
-            found = self._measure((*kept, name), Modern({}, best.settings, added=name), best)
-            if self.spent:
-                break
-            if found is not None and found.modern is not None and found.modern.outcome == "kept":
-                best = found
-        return best
-
-    def asked(self, names: Sequence[str]) -> Record:
-        """Measure the parts that a user named, all of them that run here, together."""
+    def _together(self, trial: Trial, names: Iterable[str], asked: bool) -> Record | None:
+        """Measure all of these parts that serve the model here. Return their record; None where none does, or the
+        budget would not suffice."""
         can: list[str] = []
         for name in names:
-            wanted = self._trial((*can, name))
-            if self.run.bench.obstacle(wanted) is None:
+            if self.run.bench.obstacle(_with(trial, (*can, name))) is None:
                 can.append(name)
-            else:
-                self._measure((*can, name), Modern({}, self.usual.settings, added=name), self.usual)
+            elif self._measure(trial, (*can, name), Modern({}, part=name)) is None:
+                return None
         while can:
-            found = self._measure(can, Modern({}, self.usual.settings, outcome="asked", reason="named"), self.usual)
-            if found is not None and Answer.of(found).ran:
+            found = self._measure(trial, can, Modern({}, asked=asked))
+            if found is None or found.status != "unsupported":
                 return found
-            if found is None or found.modern is None or not found.modern.added:
-                break
-            can.remove(found.modern.added)  # the model has nothing that it changes
-        return self.usual
+            # The model, once built, has nothing that a part changes.
+            unfit = next((name for name in can if found.reason.startswith(f"the part {name} ")), None)
+            if unfit is None:
+                return None
+            self._as(found, Modern(Settings.parse(found.settings).classes, part=unfit))
+            can.remove(unfit)
+        return None
 
-    def left_out(self, best: Record) -> None:
-        """Measure the settings with all parts but one, for each of them."""
-        parts = Settings.parse(best.settings).parts
-        for name in parts:
-            others = tuple(part for part in parts if part != name)
-            if others and not self.spent:
-                self._measure(others, Modern({}, best.settings, left_out=name), best)
-
-    def _trial(self, parts: Iterable[str]) -> Trial:
-        return replace(self.trial, settings=replace(self.settings, parts=in_order(parts)).id)
-
-    def _measure(self, parts: Iterable[str], about: Modern, beside: Record) -> Record | None:
-        """Measure settings, or take the record of an earlier run, and put into it what it was for; None where the
-        budget would not suffice."""
-        trial, run = self._trial(parts), self.run
-        if (known := next((record for record in self.records if record.id == trial.id), None)) is not None:
-            return known  # a part was left out that was added last
-        about = replace(about, parts=Settings.parse(trial.settings).classes)
-        run.add(trial)
-        self.search.reporter.expect(trial, run.estimate(trial))
-        earlier = run.finished(trial)
-        if earlier is not None:
-            if about.left_out == "":
-                before = earlier.modern
-                self._judge(earlier, about, beside)
-                if earlier.modern != before:
-                    run.keep(earlier)
-            found: Record | None = earlier
-        else:
-            found = run.record(trial, lambda record: self._judge(record, about, beside))
-        self.search.reporter.trial(trial, found, earlier is not None)
-        if found is None:
-            self.spent = True
-        else:
+    def _measure(self, trial: Trial, parts: Iterable[str], about: Modern) -> Record | None:
+        """Measure a trial's settings with these parts, or take the record of an earlier run. Return it with what it was
+        for; None where the budget would not suffice."""
+        wanted, run = _with(trial, parts), self.run
+        about = replace(about, parts=Settings.parse(wanted.settings).classes)
+        known = next((record for record in self.records if record.id == wanted.id), None)
+        if known is not None:  # the rest after dropping one part is what that part was left out of
+            return self._as(known, about)
+        run.add(wanted)
+        self.reporter.expect(wanted, run.estimate(wanted))
+        earlier = run.finished(wanted)
+        found = self._as(earlier, about) if earlier else run.record(wanted, lambda record: _note(record, about))
+        self.reporter.trial(wanted, found, earlier is not None)
+        if found is not None:
             self.records.append(found)
         return found
 
-    def _judge(self, record: Record, about: Modern, beside: Record) -> None:
-        """Put into a record what its trial was for and, of an added part, what becomes of it."""
-        if about.added and record.status != "unsupported":
-            kept, reason = faster(record, beside)
-            about = replace(about, outcome="kept" if kept else "dropped", reason=reason)
-        if not about.added and record.status == "unsupported":
-            unfit = next((name for name in about.parts if record.reason.startswith(f"the part {name} ")), "")
-            about = replace(about, added=unfit, outcome=None, reason="")
-        if about.stands() and Answer.of(record).ran:
-            before = record.modern  # of an earlier run
-            if before is not None and before.training and before.added == about.added:
-                changes = before.outcome == "changes_training"
-                about = replace(before if changes else about, training=before.training)
-            elif self.same is not None:
-                about = self._checked(record, about)
-        record.modern = about
+    def _as(self, record: Record, about: Modern) -> Record:
+        """Return a record of before, and write anew what it was for if that is something else now."""
+        if record.modern == about:
+            return record
+        _note(record, about)
+        return self.run.keep(record)
 
-    def _checked(self, record: Record, about: Modern) -> Modern:
-        """Check the added part alone, where it can be without others, or all of the record's parts."""
-        assert self.same is not None
-        alone = self._trial([about.added]) if about.added else None
-        settings = alone.settings if alone and self.run.bench.obstacle(alone) is None else record.settings
-        try:
-            found = self.same.of(settings, record.ran.compiled)
-        except RuntimeError as error:
-            return replace(about, outcome="dropped", reason=f"its training could not be checked: {error}")
-        if found.fault:
-            return replace(about, outcome="changes_training", reason=found.text, training=found.text)
-        return replace(about, training=found.text)
+
+def _note(record: Record, about: Modern) -> None:
+    record.modern = about
+
+
+def _with(trial: Trial, parts: Iterable[str]) -> Trial:
+    return replace(trial, settings=replace(trial.recipe_and_settings[1], parts=in_order(parts)).id)
 
 
 def faster(record: Record, beside: Record) -> tuple[bool, str]:
@@ -189,12 +122,14 @@ def faster(record: Record, beside: Record) -> tuple[bool, str]:
 
     The scatter of a record is half the distance of its slowest from its fastest round."""
     step, usual = record.derived.true_step, beside.derived.true_step
-    if not Answer.of(record).ran or step is None or usual is None:
+    if not Answer.of(record).ran or step is None:
         return False, f"{record.status}, {record.reason}" if record.reason else record.status.replace("_", " ")
+    if not Answer.of(beside).ran or usual is None:
+        return True, f"it runs, and beside it {beside.status.replace('_', ' ')}"
     scatter = sum(
         (max(rounds) - min(rounds)) / 2 for rounds in (record.derived.step_rounds, beside.derived.step_rounds)
     )
-    text = f"{figures(step)} s a step with it, {figures(usual)} s without"
+    text = f"{figures(step)} s a step, {figures(usual)} s beside it"
     if usual - step > scatter:
         return True, text
     return False, f"{text}: not faster by more than the rounds scatter ({figures(scatter)} s)"

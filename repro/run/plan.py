@@ -37,8 +37,8 @@ class Options:
     estimate. `nodes` is the number that the run was launched on. `clock` judges cells and decides which settings are
     the fastest. Each of `added` is a user's methods, which all settings with free lunch are also measured with.
     `micro_batch` is the only one that is measured, None for the largest power of two that fits; `other_micro_batches`
-    adds the largest other divisor of the batch. Of modern training, `parts` are those that a user named, in place of a
-    search for them, and with `check_training` each part is checked to train as without it.
+    adds the largest other divisor of the batch. Of modern training, `parts` are those that a user named, in place of
+    all that serve a model.
     """
 
     models: tuple[str, ...]
@@ -61,7 +61,6 @@ class Options:
     micro_batch: int | None = None
     other_micro_batches: bool = False
     parts: tuple[str, ...] = ()
-    check_training: bool = False
 
     @property
     def modern(self) -> bool:

@@ -119,7 +119,7 @@ def _summary(record: Record | None, earlier: bool) -> str:
     if record.derived.true_step is None:
         return f"{record.status}, {record.reason}{again}"
     others = cpu_disturbance(record.observed.busy_cpus)
-    if record.modern is not None and record.modern.outcome is not None:
-        again = f"; {record.modern.outcome.replace('_', ' ')}, {record.modern.reason}{again}"
+    if record.modern is not None and record.modern.part:
+        again = f"; without {record.modern.part}{again}"
     text = f"{figures(record.derived.true_step)} s a training step, MBS {record.batch.micro_batch}{again}"
     return text if others is None else f"{text}, while {others}"

@@ -86,14 +86,7 @@ class Engine(ABC):
         module.train()
         if self.settings.checkpointing:
             _checkpoint(module, self.recipe.layer, **modern.checkpoint_options(self.parts))
-        if (kernel := getattr(module, "attention_kernel", None)) is not None:
-            self.warnings += (f"timed_attention chose the kernel {kernel}",)
         return module
-
-    def _compiled(self, module: nn.Module) -> Any:
-        """Return the wrapped model compiled, as a whole or, by the part, layer by layer."""
-        name = self.recipe.block or self.recipe.layer
-        return modern.compiled(module, self.parts, lambda: layers(self.module, name))
 
     def _draws_on_gpu(self) -> bool:
         """Return whether the GPU draws the weights, where it holds all of them and no other rank does so beside it: a
@@ -102,11 +95,16 @@ class Engine(ABC):
             return False
         return 4 * self.recipe.parameters < _ROOM_TO_DRAW * torch.cuda.mem_get_info()[0]
 
-    def _own_optimizer(self) -> torch.optim.Optimizer | None:
+    def _own_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None:
         """Return the optimizer of the settings' own methods; None without one."""
-        made = self.hooks.optimizer(self.module, self.recipe.optimizer)
+        made = self.hooks.optimizer([*parameters], self.recipe.optimizer)
         self._own = made is not None
         return made
+
+    def _optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Return the methods' optimizer, else the recipe's."""
+        known = [*parameters]
+        return self._own_optimizer(known) or torch_optimizer(self.recipe, known)
 
     def peak_rate(self) -> None:
         """Have the next update take the peak learning rate. The schedule then sets its own again."""

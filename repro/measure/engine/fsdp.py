@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from .base import CHECKPOINT, HALF, Held, WrongWrapperError, adam_moments, layers, local, schedule, torch_optimizer
+from . import modern
+from .base import CHECKPOINT, HALF, Held, WrongWrapperError, adam_moments, layers, local, schedule
 from .plain import FIRST_SCALE, PlainEngine
 
 
@@ -43,11 +44,11 @@ class FullyShardedEngine(PlainEngine):
         if len(sharded) != len(self.units) + 1:
             raise WrongWrapperError(f"{len(sharded)} modules are FSDPModules, asked for {len(self.units) + 1}")
         self.wrapper = "FSDPModule"
-        self.optimizer = self._own_optimizer() or torch_optimizer(self.recipe, self.module.parameters())
+        self.optimizer = self._optimizer(self.module.parameters())
         self.schedule = schedule(self.recipe)(self.optimizer)
         self.scaler = ShardedGradScaler(self.rank.device.type, FIRST_SCALE, enabled=self.precision == "fp16")
         self.parallel = self.module
-        self.forward = self._compiled(self.module) if compiled else self.module
+        self.forward = modern.compiled(self.module, self.parts) if compiled else self.module
 
     def held(self) -> Held:
         return Held(sum(local(weight).numel() for weight in self.module.parameters()), adam_moments(self.adam))

@@ -49,16 +49,17 @@ class Hooks:
                 module = _WithLoss(module, name, method)
         return module
 
-    def optimizer(self, module: nn.Module, given: Optimizer) -> torch.optim.Optimizer | None:
-        """Return the methods' optimizer for the model's parameters; None where they leave the recipe's."""
+    def optimizer(self, parameters: Sequence[nn.Parameter], given: Optimizer) -> torch.optim.Optimizer | None:
+        """Return the methods' optimizer for these parameters; None where they leave the recipe's."""
         for name, method in self._methods.items():
             if method.optimizer is not None:
                 with _named(name, "optimizer"):
-                    made = method.optimizer(module.parameters(), given)
+                    made = method.optimizer(iter(parameters), given)
                 if not isinstance(made, torch.optim.Optimizer):
                     raise MethodError(f"{name}: its optimizer returned {type(made).__name__}, no torch optimizer")
-                if (left := _weights(module) - _optimized(made)) != 0:
-                    raise MethodError(f"{name}: its optimizer leaves out {left:,} of {_weights(module):,} weights")
+                wanted = sum(each.numel() for each in parameters if each.requires_grad)
+                if (left := wanted - _optimized(made)) != 0:
+                    raise MethodError(f"{name}: its optimizer leaves out {left:,} of {wanted:,} weights")
                 return made
         return None
 

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import linear
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from repro.parts import CHUNK
 
-from ..clock import synchronised
 from ..method import Method, UnfitError
 
 if TYPE_CHECKING:
     from ...models.recipe import Optimizer, Recipe
 
+_CHUNKED = "chunked_cross_entropy"
 _IGNORED = -100  # targets that transformers leaves out of the loss
-_TIMED = 5  # calls of each attention kernel, of which the median counts
 _LOOKED_AT = 64  # tokens on which an output layer is tried out
-_BACKENDS = {
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "math": SDPBackend.MATH,
-}
 
 
 def methods(parts: tuple[str, ...], recipe: Recipe, device: torch.device, precision: str) -> dict[str, Method]:
@@ -40,16 +29,10 @@ def methods(parts: tuple[str, ...], recipe: Recipe, device: torch.device, precis
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
     known: dict[str, Callable[[], Method]] = {
         "fused_attention": lambda: Method(module=_fused_attention),
-        "chunked_cross_entropy": lambda: Method(
-            module=partial(_with_head, part="chunked_cross_entropy", head=_ChunkedHead, dtype=dtype), loss=_loss_of_head
-        ),
-        "liger_cross_entropy": lambda: Method(
-            module=partial(_with_head, part="liger_cross_entropy", head=_liger_head(), dtype=dtype), loss=_loss_of_head
-        ),
+        _CHUNKED: lambda: Method(module=partial(_with_chunked_head, dtype=dtype), loss=_loss_of_head),
         "channels_last": lambda: Method(module=_channels_last),
         "fp8": lambda: Method(module=_fp8),
         "fused_adam": lambda: Method(optimizer=_fused_adam),
-        "timed_attention": lambda: Method(module=partial(_timed_attention, recipe=recipe, device=device, dtype=dtype)),
     }
     return {name: known[name]() for name in parts if name in known}
 
@@ -108,7 +91,7 @@ def _fp8(model: Any) -> nn.Module:
 # --- The output layer and cross entropy, together ---
 
 
-def _with_head(model: Any, part: str, head: type[nn.Linear], dtype: torch.dtype) -> nn.Module:
+def _with_chunked_head(model: Any, dtype: torch.dtype) -> nn.Module:
     """Have a transformers model return what its output layer takes in place of logits: that layer becomes one that
     computes the loss once it is given targets. Its weights and their names stay, so that they are sharded as before.
 
@@ -118,7 +101,7 @@ def _with_head(model: Any, part: str, head: type[nn.Linear], dtype: torch.dtype)
     layer = find() if find is not None else None
     if type(layer) is not nn.Linear:
         raise UnfitError(
-            f"the part {part} serves language models of transformers with a linear output layer, this one's is "
+            f"the part {_CHUNKED} serves language models of transformers with a linear output layer, this one's is "
             f"{type(layer).__name__ if layer is not None else 'not known'}"
         )
     model.eval()  # without dropout
@@ -128,20 +111,20 @@ def _with_head(model: Any, part: str, head: type[nn.Linear], dtype: torch.dtype)
     with torch.no_grad(), torch.autocast(where.type, dtype, enabled=dtype is not torch.float32):
         layer.weight.mul_(_LOOKED_AT)  # large logits show what is done to them; a power of two can be taken back
         usual = model(**batch).item()
-        layer.__class__ = head
+        layer.__class__ = _ChunkedHead
         changed = _loss_of_head(model, batch).item()
         layer.weight.div_(_LOOKED_AT)
     model.train()
     if not math.isclose(usual, changed, rel_tol=0.01):
         raise UnfitError(
-            f"the part {part} serves models whose loss is the cross entropy of their output layer: it is "
+            f"the part {_CHUNKED} serves models whose loss is the cross entropy of their output layer: it is "
             f"{changed:.4g} where this model's own loss is {usual:.4g}"
         )
     return model
 
 
 def _loss_of_head(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    """Return the mean loss of a language model whose output layer is a head of the above."""
+    """Return the mean loss of a language model whose output layer is a `_ChunkedHead`."""
     language_model, labels = model.model, batch["labels"]
     hidden = language_model(input_ids=batch["input_ids"]).logits
     if "ForMaskedLM" not in type(language_model).__name__:  # the last position predicts nothing
@@ -246,131 +229,37 @@ def _differentiated(
     )
 
 
-def _liger_head() -> type[nn.Linear]:
-    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-
-    # Left as it is by torch.compile, which fails on its products in two precisions.
-    loss: Callable[..., Tensor] = torch.compiler.disable(
-        LigerFusedLinearCrossEntropyLoss(ignore_index=_IGNORED).forward
-    )
-
-    class LigerHead(nn.Linear):
-        """An output layer that returns its input or, given targets, the mean cross entropy by Liger's kernels."""
-
-        def forward(self, hidden: Tensor, targets: Tensor | None = None) -> Tensor:
-            if targets is None:
-                return hidden
-            return loss(self.weight, hidden, targets, self.bias)
-
-    return LigerHead
-
-
-# --- Attention, by timing ---
-
-
-class _SeenError(Exception):
-    """Ends a forward pass at its first attention."""
-
-
-def _timed_attention(model: Any, recipe: Recipe, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """Time the kernels of scaled_dot_product_attention, and FlexAttention, on the model's shapes, and leave on the
-    fastest and, for shapes that it does not take, the plain one. `model.attention_kernel` names it."""
-    given = _first_attention(model, recipe)
-    if given is None:
-        raise UnfitError("the part timed_attention serves models that call torch's scaled_dot_product_attention")
-    seconds = {name: _seconds(partial(_by, backend), given, device, dtype) for name, backend in _BACKENDS.items()}
-    fastest = min(seconds, key=seconds.__getitem__)
-    # On a CPU it cannot be compiled for training.
-    attend = flexed(given, device, dtype) if device.type == "cuda" else None
-    for name, enable in (
-        ("cudnn", torch.backends.cuda.enable_cudnn_sdp),
-        ("flash", torch.backends.cuda.enable_flash_sdp),
-        ("efficient", torch.backends.cuda.enable_mem_efficient_sdp),
-    ):
-        enable(name == fastest)
-    model.attention_kernel = fastest
-    if attend is not None and _seconds(attend, given, device, dtype) < seconds[fastest]:
-        functional: Any = nn.functional
-        functional.scaled_dot_product_attention, model.attention_kernel = attend, "flex"
-    return model
-
-
-def _first_attention(model: nn.Module, recipe: Recipe) -> dict[str, Any] | None:
-    """Return the shapes and options of the model's first attention, for one example."""
-    from ..batches import random_batch
-
-    found: dict[str, Any] = {}
-
-    def record(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **options: Any) -> Tensor:
-        found.update(shapes=[query.shape, key.shape, value.shape], mask=attn_mask, options=options)
-        raise _SeenError
-
-    functional: Any = nn.functional
-    usual, functional.scaled_dot_product_attention = functional.scaled_dot_product_attention, record
-    where = next(model.parameters()).device
-    state = torch.random.get_rng_state()
-    with torch.device("cpu"):  # a model may be built on the GPU
-        batch = random_batch(recipe, 1)
-    try:
-        with torch.no_grad():
-            model(**{name: value.to(where) for name, value in batch.items()})
-    except _SeenError:
-        return found
-    finally:
-        functional.scaled_dot_product_attention = usual
-        torch.random.set_rng_state(state)
-    return None
-
-
-def _by(backend: SDPBackend, *given: Tensor, **options: Any) -> Tensor:
-    attend: Callable[..., Tensor] = nn.functional.scaled_dot_product_attention
-    with sdpa_kernel(backend):
-        return attend(*given, **options)
-
-
-def flexed(given: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Callable[..., Tensor] | None:
-    """Return an attention that is torch's FlexAttention where it is asked for what is as in the model's first
-    attention, and torch's usual one elsewhere; None where that first one has dropout or a mask's tensor, which
-    FlexAttention has not. Under autocast it is in `dtype`, as the usual one is."""
-    options, lengths = given["options"], [shape[-2] for shape in given["shapes"][:2]]
-    if given["mask"] is not None or options.get("dropout_p"):
-        return None
-    blocks = None
-    if options.get("is_causal"):
-        later: Callable[..., Tensor] = lambda batch, head, query, key: query >= key  # noqa: E731  # torch compiles it
-        blocks = create_block_mask(later, None, None, lengths[0], lengths[1], device=str(device))
-    usual: Callable[..., Tensor] = nn.functional.scaled_dot_product_attention
-    compiled: Callable[..., Tensor] = torch.compile(flex_attention)
-
-    def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **asked: Any) -> Tensor:
-        if attn_mask is not None or asked != options or [query.shape[-2], key.shape[-2]] != lengths:
-            return usual(query, key, value, attn_mask=attn_mask, **asked)
-        cast = (each.to(dtype) for each in (query, key, value))
-        # With its model, where that is compiled; where operators are recorded, or on a CPU, nothing can be.
-        alone = not (torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or device.type == "cpu")
-        flex: Any = compiled if alone else flex_attention
-        return flex(*cast, block_mask=blocks, scale=asked.get("scale"), enable_gqa=bool(asked.get("enable_gqa")))
-
-    return attend
-
-
-def _seconds(kernel: Callable[..., Tensor], given: dict[str, Any], device: torch.device, dtype: torch.dtype) -> float:
-    """Return the seconds of a forward and backward pass of one kernel; infinite where it does not take the shapes."""
-    query, key, value = (
-        torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for shape in given["shapes"]
-    )
-    mask = given["mask"] if given["mask"] is None else given["mask"].to(device)
-
-    def attend() -> None:
-        kernel(query, key, value, attn_mask=mask, **given["options"]).sum().backward()
-
-    try:
-        return median([synchronised(device, attend) for _ in range(_TIMED + 1)][1:])
-    except RuntimeError:  # torch's: "No available kernel", and where a kernel is not built for this device
-        return float("inf")
-
-
 # --- What an engine does otherwise ---
+
+
+def with_master_weights(
+    module: nn.Module, optimizer_of: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+) -> torch.optim.Optimizer:
+    """Turn a module's weights into bf16, and return the optimizer of their fp32 copies. Each of its steps takes the
+    weights' gradients, and rounds the new copies into the weights. Its state has the copies, to save and to load."""
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
+    masters = [nn.Parameter(weight.detach().clone()) for weight in weights]
+    module.to(torch.bfloat16)
+    optimizer = optimizer_of(masters)
+
+    def take_gradients(*_: Any) -> None:
+        for weight, master in zip(weights, masters, strict=True):
+            master.grad = None if weight.grad is None else weight.grad.float()
+
+    def round_weights(*_: Any) -> None:
+        with torch.no_grad():
+            torch._foreach_copy_(list[Tensor](weights), list[Tensor](masters))
+        for master in masters:
+            master.grad = None
+
+    optimizer.register_step_pre_hook(take_gradients)
+    optimizer.register_step_post_hook(round_weights)
+    return optimizer
+
+
+def in_bf16(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a batch with images in bf16, as weights in bf16 take them."""
+    return {name: each.bfloat16() if each.is_floating_point() else each for name, each in batch.items()}
 
 
 def keep_gradients(module: nn.Module) -> None:
@@ -401,37 +290,13 @@ def checkpoint_options(parts: tuple[str, ...]) -> dict[str, Any]:
     return {"context_fn": partial(create_selective_checkpoint_contexts, policy)}
 
 
-def compiled(module: nn.Module, parts: tuple[str, ...], layers: Callable[[], list[nn.Module]]) -> Any:
-    """Return a model compiled, as a whole or, by the part, each of its `layers` by itself."""
-    if "cuda_graphs" in parts:
-        return torch.compile(module, mode="reduce-overhead")
-    if "layer_compilation" not in parts:
-        return torch.compile(module)
-    for layer in layers():
-        layer.compile()
-    return module
-
-
-def in_bf16(_, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations that are text
-    """Return the mean of a bucket of gradients over the ranks, sent in bf16. torch's own hook refuses gloo."""
-    import torch.distributed as dist
-
-    buffer = bucket.buffer()
-    sent = buffer.to(torch.bfloat16).div_(dist.get_world_size())
-    return dist.all_reduce(sent, async_op=True).get_future().then(lambda done: buffer.copy_(done.value()[0]))
+def compiled(module: nn.Module, parts: tuple[str, ...]) -> Any:
+    """Return a model compiled, by the part as CUDA graphs."""
+    return torch.compile(module, mode="reduce-overhead" if "cuda_graphs" in parts else None)
 
 
 def distributed(module: nn.Module, parts: tuple[str, ...], local: int | None) -> nn.Module:
-    """Wrap a model, on this rank's GPU or the CPU, in DistributedDataParallel as the parts say; not at all by one."""
+    """Wrap a model, on this rank's GPU or the CPU, in DistributedDataParallel; by the part not at all."""
     if "no_wrapper" in parts:
         return module
-    options: dict[str, Any] = {
-        option: True
-        for part, option in (("gradient_views", "gradient_as_bucket_view"), ("static_graph", "static_graph"))
-        if part in parts
-    }
-    devices = None if local is None else [local]
-    parallel = nn.parallel.DistributedDataParallel(module, device_ids=devices, **options)
-    if "bf16_reduction" in parts:
-        parallel.register_comm_hook(None, in_bf16)
-    return parallel
+    return nn.parallel.DistributedDataParallel(module, device_ids=None if local is None else [local])

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from . import modern
-from .base import HALF, Engine, Held, adam_moments, schedule, torch_optimizer
+from .base import HALF, Engine, Held, adam_moments, schedule
 
 FIRST_SCALE = 2.0**16  # torch's default
 
@@ -30,35 +30,39 @@ class PlainEngine(Engine):
     """An engine with torch's mixed precision: fp32 weights, autocast, and a scaled loss in fp16."""
 
     _graphed = False  # whether CUDA graphs run, which overwrite what they returned
-    _learns_graph = False  # whether the next micro-step is the one that a static graph is taken from: it reduces
 
     def _wrap(self, compiled: bool) -> None:
         self.module.to(self.rank.device)
-        self.optimizer = self._own_optimizer() or torch_optimizer(self.recipe, self.module.parameters())
+        if "bf16_weights" in self.parts:
+            self.optimizer = modern.with_master_weights(self.module, self._optimizer)
+        else:
+            self.optimizer = self._optimizer(self.module.parameters())
         self.schedule = schedule(self.recipe)(self.optimizer)
         self.scaler = torch.amp.GradScaler(self.rank.device.type, FIRST_SCALE, enabled=self.precision == "fp16")
         self.rank.join()
         self.parallel = modern.distributed(self.module, self.parts, self.rank.local if self.rank.cuda else None)
         if self.rank.projected:
             self.parallel.register_comm_hook(None, _as_it_is)  # type: ignore[operator]
-        self._learns_graph = "static_graph" in self.parts
         self._graphed = compiled and "cuda_graphs" in self.parts
         if self._graphed:
             modern.keep_gradients(self.module)
         self.wrapper = type(self.parallel).__name__
-        self.forward = self._compiled(self.parallel) if compiled else self.parallel
+        self.forward = modern.compiled(self.parallel, self.parts) if compiled else self.parallel
         if compiled and (self.settings.checkpointing or self.hooks.change_the_graph):
             # DDPOptimizer splits graphs in a way that breaks checkpointing, which a method may use.
             torch._dynamo.config.optimize_ddp = False
 
     def micro_step(self, batch: dict[str, torch.Tensor], reduce: bool) -> torch.Tensor:
-        alone = not (reduce or self._learns_graph) and isinstance(self.parallel, nn.parallel.DistributedDataParallel)
-        self._learns_graph = False
+        alone = not reduce and isinstance(self.parallel, nn.parallel.DistributedDataParallel)
         if self._graphed:
             torch.compiler.cudagraph_mark_step_begin()
         with self.parallel.no_sync() if alone else nullcontext():  # type: ignore[operator]
-            with torch.autocast(self.rank.device.type, dtype=HALF.get(self.precision), enabled=self.precision in HALF):
-                loss = self.forward(**batch)
+            if "bf16_weights" in self.parts:
+                loss = self.forward(**modern.in_bf16(batch))
+            else:
+                casts = self.precision in HALF
+                with torch.autocast(self.rank.device.type, dtype=HALF.get(self.precision), enabled=casts):
+                    loss = self.forward(**batch)
             self.scaler.scale(loss / self.accumulation).backward()
         return loss.detach().clone() if self._graphed else loss.detach()
 
@@ -69,7 +73,7 @@ class PlainEngine(Engine):
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.schedule.step()
-        self.optimizer.zero_grad(set_to_none=not self._graphed)
+        self.module.zero_grad(set_to_none=not self._graphed)
 
     def skipped_updates(self) -> int:
         if not self.scaler.is_enabled():

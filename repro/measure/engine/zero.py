@@ -21,7 +21,7 @@ class ZeroEngine(Engine):
         if self.precision == "fp16" and not self.rank.cuda:
             self.precision = "bf16"
             self.warnings = ("DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16",)
-        client = self._own_optimizer()
+        client = self._own_optimizer(self.module.parameters())
         if client is None and not self.rank.cuda:
             client = torch_optimizer(self.recipe, self.module.parameters())
         config = configuration(

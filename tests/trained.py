@@ -9,15 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from repro import models
+from repro.measure import engine
+from repro.measure.batches import random_batch, to_device
+from repro.measure.engine.base import local
+from repro.measure.rank import SEED, Rank
+from repro.models.recipe import Recipe, Scale
 from repro.paper.settings import Settings
-
-from .. import models
-from ..models.recipe import Recipe, Scale
-from . import engine
-from .batches import random_batch, to_device
-from .engine.base import local
-from .rank import SEED, Rank
-from .rank_reports import Trained
+from tests.same_training import Trained
 
 _MICRO_STEPS = 2
 _BLOCKS, _BUCKETS = 256, 32  # of the sketch of a gradient

@@ -4,18 +4,16 @@ counts of weights and moments, against runs without the part that differ by roun
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from repro.datafile import value
 from repro.formats import figures
+from repro.measure.server import Job
+from repro.measure.trial import Bench
 from repro.paper.settings import Settings
 from repro.parts import exact
 from repro.record import Trial
-
-from .rank_reports import Trained
-from .server import Job
-from .trial import Bench
 
 # Half the distance of neighbouring numbers, relative: as far as rounding moves a weight.
 _ROUNDING = {"fp32": 2.0**-24, "tf32": 2.0**-12, "fp16": 2.0**-12, "bf16": 2.0**-9, "fp8": 2.0**-4}
@@ -26,6 +24,18 @@ _EXACT_LOSS, _EXACT_GRADIENT = 2e-6, 2e-5
 # gradient of bf16 (r = 0.2 %) keeps its direction within a few percent through tens of layers, and one of FP8 (6 %)
 # less. A part that drops or shifts something turns a block's gradient, or takes it away.
 _LOSS, _COSINE, _BLOCK = {"bf16": 0.01, "fp8": 0.02}, {"bf16": 0.98, "fp8": 0.9}, 0.5
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The losses of a rank's steps, the `gradient` of the first one as a sketch of each of its blocks, the weights and
+    moments that the rank holds, and the precision it ran in."""
+
+    losses: list[float]
+    gradient: list[list[float]]
+    weights: int
+    moments: int
+    precision: str
 
 
 @dataclass(frozen=True)
@@ -55,14 +65,13 @@ class TrainingCheck:
 @dataclass
 class SameTraining:
     """The checks of one recipe on one machine against its settings `without` parts, whose runs, of so many steps, are
-    kept. A run ends after the seconds that are `left`."""
+    kept."""
 
     bench: Bench
     without: Trial
     tf32: bool
     micro_batch: int
     steps: int = 20
-    left: Callable[[], float] = lambda: math.inf
     _runs: dict[tuple[bool, float, bool], list[Trained]] = field(default_factory=dict)
 
     def of(self, settings: str, compiled: bool) -> TrainingCheck:
@@ -99,11 +108,11 @@ class SameTraining:
         }
         outcomes = self.bench.server.call(
             Job(
-                "repro.measure.training:train",
+                "tests.trained:train",
                 arguments,
                 ranks=trial.count,
                 log=str(self.bench.logs / f"{trial.id.replace('/', '_')}_training.log"),
-                timeout=max(0.0, min(trial.timeout, self.left())),
+                timeout=trial.timeout,
                 cuda=self.bench.cuda,
                 memory=trial.memory_limit,
             )
