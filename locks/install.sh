@@ -59,6 +59,13 @@ make_venv() {
         die "$venv could not be made, see above: for want of Python 3.11 install python3.11-dev, it and its headers"
 }
 
+# An exported train.py imports this checkout from wherever it lies.
+name_checkout() {
+    local site
+    site=$("$venv/bin/python" -Ic 'import sysconfig; print(sysconfig.get_path("purelib"))') || die "$venv does not start"
+    [[ $PWD == *$'\n'* ]] || printf '%s\n' "$PWD" >"$site/repro-checkout.pth" || die "cannot write $venv"
+}
+
 # CUDA's compiler, where VENV has it from nvcc.lock: beside the headers and libraries that torch brings.
 toolkit() { printf '%s\n' "$venv"/lib/python3.11/site-packages/nvidia/cu13; }
 
@@ -103,6 +110,7 @@ fi
 if ! installed "$stack" || ! "$venv/bin/python" -Ic '' 2>/dev/null; then
     case $stack in locks/read.lock) ;; *cpu.lock) need_space 2 ;; *) need_space 8 ;; esac
     make_venv
+    name_checkout
 fi
 for lock in "$@"; do
     [[ -z $repair ]] && installed "$lock" && continue

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.console import UserError
-from repro.datafile import NotAsDeclaredError, load, value
+from repro.datafile import NotAsDeclaredError, load, plain, value
 
 from .recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
 from .specification import Specification, contents_of
@@ -156,9 +156,53 @@ def _data(own: Own) -> list[Described]:
     return [each.plain for each in (own.paper, own.tiny) if each is not None]
 
 
-def described(ids: Iterable[str]) -> list[Described]:
-    """Return the data of recipes of one's own at each of their scales; nothing for other ids."""
-    return [each for id in ids if id in _REGISTERED for each in _data(_REGISTERED[id])]
+def described(ids: Iterable[str]) -> list[dict[str, Any]]:
+    """Return recipes of one's own as JSON, at each of their scales; nothing for other ids. A configuration or timm's
+    name goes with it, never code, and of files their name alone."""
+    return [data for id in ids if id in _REGISTERED for data in _described(_REGISTERED[id])]
+
+
+def _described(own: Own) -> Iterator[dict[str, Any]]:
+    specification = own.specification
+    for each in filter(None, (own.paper, own.tiny)):
+        if specification is None:
+            yield plain(each.plain)
+            continue
+        named = specification.place if specification.source == "timm" else Path(specification.place).name
+        stored = replace(specification, text=named, place=named, config=without_code(specification.config))
+        config = None if each.config is None else without_code(each.config)
+        yield plain(replace(each, config=config)) | {"specification": plain(stored)}
+
+
+def specifications(file: Path) -> list[Specification]:
+    """Return what built the recipes of a results folder, of a Python file without its code. Nothing is built by it."""
+    found = [each["specification"] for each in load(file) if isinstance(each, dict) and "specification" in each]
+    return list({each.id: each for each in (value(Specification, one) for one in found)}.values())
+
+
+def register_buildable(file: Path) -> None:
+    """Register the recipes of a results folder that a configuration or a name of timm builds. Raise NotAsDeclaredError
+    for other content."""
+    for specification in specifications(file):
+        if specification.source == "python":
+            continue
+        specification = replace(specification, config=without_code(specification.config))
+        scales = {
+            each.scale: replace(each, config=each.config and without_code(each.config))
+            for each in value(list[Described], load(file))
+            if each.id == specification.id
+        }
+        if "paper" in scales:
+            register(Own(scales["paper"], scales.get("tiny"), specification=specification))
+
+
+def without_code(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration without the entries by which transformers finds a model's own code."""
+    return {
+        key: without_code(entry) if isinstance(entry, dict) else entry
+        for key, entry in config.items()
+        if key not in ("auto_map", "custom_pipelines", "trust_remote_code")
+    }
 
 
 def read(file: Path) -> list[str]:
@@ -183,7 +227,7 @@ def exported(id: str) -> dict[str, str]:
         return {}
     found = known.specification
     if found is None:
-        raise UserError(f"{id} was read from a results folder, which cannot build it: name its model as the run did")
+        raise UserError(f"{id} was read from a results folder, which has no code: name its file, as --models FILE.py")
     copied = {}
     if found.source == "python":
         contents = contents_of(Path(found.place), found.text)

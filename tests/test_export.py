@@ -16,7 +16,6 @@ import pytest
 from repro import models
 from repro.console import visible
 from repro.export.configurations import configurations
-from repro.export.kept import Kept
 from repro.export.script import script
 from repro.export.training import SCRIPT, Training
 from repro.installation import installed
@@ -30,6 +29,7 @@ from repro.models.specification import Fields, specification
 from repro.paper.settings import Settings
 from repro.predict.own import describe
 from repro.record import Trial
+from repro.train.kept import Kept
 from tests.command_line import KEPT, ROOT, answer, record, refusal, repro, results_folder, slow_imports
 
 H100 = str(ROOT / "results" / "h100" / "text")
@@ -138,9 +138,6 @@ def test_a_training_that_is_told_to_stop_saves_first_and_ends_with_a_code_that_s
     run: Run, tmp_path: Path
 ) -> None:
     file = exported(training("pythia-160m", "zero_2", 2), tmp_path)
-    reading = file.read_text().replace("2 if CUDA else 0", "1")
-    assert "WORKERS, KEPT = 20240921, 1, 2" in reading
-    file.write_text(reading)
     ends, stopped = run(file, tmp_path, "--max-steps", "20", world=2, stop_at=7)
     assert (ends, len(stopped["losses"])) == ([75, 75], 7)
     ends, resumed = run(file, tmp_path, "--max-steps", "9", world=2)
@@ -190,15 +187,13 @@ def test_a_model_of_ones_own_goes_with_the_script(run: Run, tmp_path: Path, monk
 # --- What is exported ---
 
 
-def constants(file: Path) -> dict[str, Any]:
-    """The names that a script gives to literals at its top."""
-    found: dict[str, Any] = {}
-    for node in ast.parse(file.read_text()).body:
-        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Tuple):
-            assert isinstance(node.value, ast.Tuple)
-            for name, value in zip(target.elts, node.value.elts, strict=True):
-                found[ast.unparse(name)] = ast.unparse(value)
-    return found
+def keywords(file: Path) -> dict[str, Any]:
+    """The literals that a script calls `train` with, by name."""
+    calls = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
+    [call] = [each for each in calls if isinstance(each.func, ast.Name) and each.func.id == "train"]
+    return {
+        str(each.arg): ast.literal_eval(each.value) for each in call.keywords if isinstance(each.value, ast.Constant)
+    }
 
 
 def test_the_fastest_measured_settings_are_exported_as_they_ran(tmp_path: Path) -> None:
@@ -207,10 +202,9 @@ def test_the_fastest_measured_settings_are_exported_as_they_ran(tmp_path: Path) 
         f"Pythia-1B with free_lunch on 1 x H100, MBS 16, GAS 64: 24.8 s a step, 41 days (measured: {H100}).\n"
     )
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "training_arguments.json", "accelerate.yaml"}
-    known = constants(tmp_path / SCRIPT)
-    assert (known["BATCH"], known["MBS"], known["STEPS"]) == ("1024", "16 if CUDA else 1", "143000")
-    assert (known["RATE"], known["KERNELS"], known["TF32"]) == ("0.0003", "True", "True")
-    assert "torch.compile(model)" in (tmp_path / SCRIPT).read_text()
+    known = keywords(tmp_path / SCRIPT)
+    assert (known["recipe"], known["settings"], known["micro_batch"]) == ("pythia-1b", "free_lunch", 16)
+    assert (known["compiled"], known["tf32"], known["device"]) == (True, True, "H100")
     arguments = json.loads((tmp_path / "training_arguments.json").read_text())
     assert arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"] == 1024
 
@@ -232,13 +226,10 @@ def test_predicted_settings_are_exported_without_a_measurement(tmp_path: Path) -
     assert (config["zero_optimization"]["stage"], config["train_micro_batch_size_per_gpu"]) == (1, 8)
 
 
-def test_a_script_has_no_line_of_another_engine() -> None:
-    text = {settings: script(training("pythia-1b", settings)) for settings in ("naive", "zero_2", "fsdp_3")}
-    of_one = {"naive": "DistributedDataParallel(", "zero_2": "deepspeed.initialize(", "fsdp_3": "fully_shard("}
-    for settings, written in text.items():
-        assert [name for name, call in of_one.items() if call in written] == [settings]
-        assert "GradScaler" not in written
-        assert "@" not in written
+def test_a_script_is_a_data_set_and_a_call() -> None:
+    written = script(training("pythia-1b", "zero_2"))
+    assert len(written.splitlines()) <= 50
+    assert "{" not in written.replace('{"input_ids"', "")
 
 
 def test_a_train_py_that_is_there_is_not_replaced(tmp_path: Path) -> None:
@@ -253,7 +244,7 @@ def test_what_a_results_folder_says_stays_text(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", record("vit", "naive", 30, gpu=named))
     assert repro("export", str(folder), "--out", str(tmp_path / "out")).returncode == 0
     file = tmp_path / "out" / SCRIPT
-    assert ast.literal_eval(constants(file)["DEVICE"]) == visible(named)
+    assert keywords(file)["device"] == visible(named)
     imports = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Import)]
     assert "antigravity" not in {alias.name for node in imports for alias in node.names}
 

@@ -407,9 +407,7 @@ def test_predicted_modern_settings_are_exported_with_their_parts(tmp_path: Path)
     assert "with modern+bf16" in repro(*words, "--out", str(tmp_path / "out")).stdout
     script = (tmp_path / "out" / "train.py").read_text()
     compile(script, "train.py", "exec")
-    assert "PARTS, BLOCK = ('bf16'," in script
-    assert "modern.distributed(module, PARTS" in script
-    assert "PRECISION = torch.bfloat16" in script
+    assert 'settings="modern+bf16+bf16_weights+' in script
 
 
 @pytest.mark.slow

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 from .. import command, files, models
 from ..console import UserError
+from ..datafile import NotAsDeclaredError
 from ..export.configurations import configurations
 from ..export.script import script
 from ..export.training import SCRIPT, Training, measured, predicted
@@ -19,8 +21,10 @@ from ..models import own
 from ..models.recipe import Recipe
 from ..paper.own_gpu import own_gpu
 from ..predict.hardware import Machine, gpu_named
+from ..predict.own import describe
 from ..run.plan import ModernMethods
 from ..run.reading import measured as read_measured
+from ..run.results import RECIPES
 from .own_models import add_models
 
 
@@ -66,7 +70,7 @@ def _training(given: argparse.Namespace) -> Training:
     if given.folder is not None:
         if nodes is not None:
             raise UserError("--nodes: a measured run says how many it had; leave it out")
-        model = _model(given, models.find)
+        model = _in_folder(_model(given, models.find), given.folder / RECIPES)
         return measured(read_measured([given.folder]), model, given.gpu, gpus, given.methods)
     model = _model(given, models.find_traced)
     if model is None or given.gpu is None:
@@ -81,6 +85,27 @@ def _model(given: argparse.Namespace, check: Callable[[str], Recipe]) -> str | N
     if len(ids) > 1:
         raise UserError(f"--models {given.models}: expected one, as a script trains one model")
     return ids[0]
+
+
+def _in_folder(model: str | None, recipes: Path) -> str | None:
+    """Return the id that a results folder has for a model, and make its models known that can be built from it. A
+    model of a FILE.py may have had numbers by options there, which the folder has."""
+    if not recipes.is_file():
+        return model
+    try:
+        own.register_buildable(recipes)
+        there = own.specifications(recipes)
+    except NotAsDeclaredError as error:
+        raise UserError(f"{recipes} describes no models ({error})") from None
+    asked = None if model is None else own.specification_of(model)
+    if asked is None or asked.source != "python":
+        return model
+    for each in there:
+        as_there = replace(asked, fields=each.fields)
+        if as_there.id == each.id != model:
+            own.register(describe(as_there))
+            return each.id
+    return model
 
 
 def _check_folder(folder: Path, names: list[str]) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 
 from .. import formats, models
 from ..console import UserError
-from ..export import kept
-from ..export.kept import Kept
 from ..formats import Interval, are, bounds_text, figures, money_text, short_days
 from ..money import renting
 from ..money.choice import INSTEAD, audit_warnings, audit_warnings_text, believed
@@ -21,6 +19,8 @@ from ..money.offers import machine_paid_in, machine_price, older_price
 from ..money.prices import PriceList, old, prices_text
 from ..money.renting import Interruptions, Rented, Spot, daly, young
 from ..paper.tables import quantities
+from ..train import kept
+from ..train.kept import Kept
 from .money import add_shared, check_run, given_in, read_gpu, read_gpus, read_prices, read_sum, without_days
 from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from .. import command, formats
 from ..console import UserError
-from ..export.script import STOPPED
 from ..export.training import SCRIPT
 from ..formats import counted, shell_words
+from ..train.kept import STOPPED
 from . import own_models
 from .devices import counts_on
 

@@ -34,7 +34,7 @@ def launched(variables: Mapping[str, str] = os.environ) -> Node | None:
     if "TORCHELASTIC_RUN_ID" in variables:
         return _by_torchrun(variables)
     # Batch shells, and shells opened by salloc or srun --pty, have SLURM's variables as well, with one task.
-    if "SLURM_STEP_ID" in variables and _whole("SLURM_STEP_NUM_TASKS", variables, 1) > 1:
+    if "SLURM_STEP_ID" in variables and whole("SLURM_STEP_NUM_TASKS", variables, 1) > 1:
         return _by_slurm(variables)
     return None
 
@@ -48,43 +48,46 @@ def launch(nodes: int) -> str:
 
 
 def _by_torchrun(variables: Mapping[str, str]) -> Node | None:
-    if (local := _whole("LOCAL_WORLD_SIZE", variables)) > 1:
+    if (local := whole("LOCAL_WORLD_SIZE", variables)) > 1:
         raise UserError(
             f"torchrun started {local} processes on this node, and each of them would measure: give it "
             "--nproc-per-node 1, repro starts the processes of its GPUs itself"
         )
-    count = _whole("WORLD_SIZE", variables)
+    count = whole("WORLD_SIZE", variables)
     if count == 1:
         return None
-    rank = _whole("RANK", variables)
+    rank = whole("RANK", variables)
     agents = variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    host, port = _text("MASTER_ADDR", variables), _whole("MASTER_PORT", variables)
+    host, port = _text("MASTER_ADDR", variables), whole("MASTER_PORT", variables)
     return Node(rank, count, host, port, "torchrun", serve=not agents and rank == 0)
 
 
 def _by_slurm(variables: Mapping[str, str]) -> Node:
-    tasks, nodes = (_whole(f"SLURM_STEP_NUM_{each}", variables) for each in ("TASKS", "NODES"))
+    tasks, nodes = (whole(f"SLURM_STEP_NUM_{each}", variables) for each in ("TASKS", "NODES"))
     if tasks > nodes:
         raise UserError(
             f"SLURM started {tasks} tasks on {nodes} node{'s' if nodes > 1 else ''}, and each of them would measure: "
             "give srun --ntasks-per-node 1, repro starts the processes of its GPUs itself"
         )
-    rank = _whole("SLURM_PROCID", variables)
+    rank = whole("SLURM_PROCID", variables)
+    return Node(rank, tasks, *slurm_address(variables), "SLURM", serve=rank == 0)
+
+
+def slurm_address(variables: Mapping[str, str]) -> tuple[str, int]:
+    """Return host and port at which the tasks of a step meet: of its first node, by the numbers of job and step."""
     if "MASTER_ADDR" in variables:
         host = _text("MASTER_ADDR", variables)
     else:
         host, here = first_host(_text("SLURM_STEP_NODELIST", variables)), variables.get("SLURMD_NODENAME")
-        if rank == 0 and here not in (None, host):
+        if whole("SLURM_PROCID", variables) == 0 and here not in (None, host):
             raise UserError(
                 f"task 0 runs on {here}, which is not the first node of its step, {host}: name {here} in MASTER_ADDR, "
                 "for all tasks"
             )
     if "MASTER_PORT" in variables:
-        port = _whole("MASTER_PORT", variables)
-    else:
-        numbers = _whole("SLURM_JOB_ID", variables) * _PER_JOB + _whole("SLURM_STEP_ID", variables)
-        port = _PORTS[numbers % len(_PORTS)]
-    return Node(rank, tasks, host, port, "SLURM", serve=rank == 0)
+        return host, whole("MASTER_PORT", variables)
+    numbers = whole("SLURM_JOB_ID", variables) * _PER_JOB + whole("SLURM_STEP_ID", variables)
+    return host, _PORTS[numbers % len(_PORTS)]
 
 
 def first_host(listed: str) -> str:
@@ -93,7 +96,8 @@ def first_host(listed: str) -> str:
     return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first[0] if first else "")
 
 
-def _whole(name: str, variables: Mapping[str, str], default: int | None = None) -> int:
+def whole(name: str, variables: Mapping[str, str], default: int | None = None) -> int:
+    """Return a variable's whole number, or the default where it is not set. Raises UserError for other text."""
     text = variables.get(name, "")
     if not text and default is not None:
         return default

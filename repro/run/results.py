@@ -161,8 +161,8 @@ class Results:
             known = own.read(file) if file.exists() else []
         except datafile.NotAsDeclaredError as error:
             raise UserError(f"{file} describes no models ({error}): remove it, and the run writes it again") from None
-        if not {*mine} <= {*known}:
-            datafile.write(file, [datafile.plain(each) for each in own.described(dict.fromkeys([*known, *mine]))])
+        if more := own.described(id for id in dict.fromkeys(mine) if id not in known):
+            datafile.write(file, [*(datafile.load(file) if known else []), *more])
 
     def _write(self, name: str, line: bytes) -> bool:
         """Append to a file of the open folder, the whole line or nothing. Return False where it is not synced."""

@@ -1,8 +1,8 @@
-"""What an exported train.py keeps of a training: training.json, beside its checkpoints."""
+"""What a training keeps of itself: training.json, beside its checkpoints."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import datafile
@@ -11,6 +11,7 @@ from ..datafile import NotAsDeclaredError
 from ..models.recipe import Scale
 
 FILE = "training.json"
+STOPPED = 75  # the exit code of a training that was asked to stop, and saved a checkpoint
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,13 @@ class Kept:
     micro_batch: int
     accumulation: int
     first_step: int
-    losses: list[float | None]
-    step_seconds: list[float]
-    checkpoint_bytes: int
-    checkpoint_seconds: float
-    seconds_a_step: float
-    days: float
-    peak_memory: int
+    losses: list[float | None] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
+    checkpoint_bytes: int = 0
+    checkpoint_seconds: float = 0.0
+    seconds_a_step: float = 0.0
+    days: float = 0.0
+    peak_memory: int = 0
 
 
 def read(folder: Path) -> Kept | None:
