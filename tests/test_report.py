@@ -996,6 +996,19 @@ def test_every_chart_is_valid_vega_lite(kept: Content, published: Content) -> No
             assert axis in unescape(label[1]), "those who cannot see it are told its axes"
 
 
+def test_the_parts_of_a_bar_are_joined_and_the_number_of_each_is_in_its_middle() -> None:
+    parts = [Point("1", "Days", 3), Point("1", "Weeks", 20), Point("2", "Weeks", 9), Point("2", "Days", 1)]
+    panel = Panel("answered", "Desktop GPUs", "stacks", "people", parts, "answers", y="number of GPUs")
+    drawn = {(row["group"], row["series"]): row for row in vega_lite(panel)["datasets"]["rows"]}
+    spans = {key: (row["start"], row["middle"], row["end"], row["number"]) for key, row in drawn.items()}
+    assert spans == {
+        ("1", "Days"): (0, 1.5, 3, "3"),
+        ("1", "Weeks"): (3, 13, 23, "20"),
+        ("2", "Days"): (0, 0.5, 1, ""),
+        ("2", "Weeks"): (1, 5.5, 10, "9"),
+    }
+
+
 def test_a_table_has_the_bounds_of_each_of_two_spans_in_a_line() -> None:
     shares = [Span("train", "answers", 60, 50, 70), Span("train", "paper", 75, 69.5, 80.5)]
     [line] = numbers(Panel("answered", "Shares", "spans", "% of people", shares, "answers", groups="share"))
