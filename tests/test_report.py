@@ -888,6 +888,13 @@ def test_costs_are_those_of_the_machine_and_of_its_days(published: Content, on_g
     assert here == pytest.approx({4: 18.2, 8: 12.0})
 
 
+def test_marks_of_costs_stand_at_their_costs_and_days() -> None:
+    rows = [Trade("A100", 1, 1000.0, 9.0, "best"), Trade("H100", 1, 3000.0, 2.0, "best")]
+    drawn = vega_lite(Panel("computed", "Costs", "trades", "cost", rows, "a file", y="days"))
+    fields = [[layer["encoding"][axis]["field"] for axis in ("x", "y")] for layer in drawn["layer"]]
+    assert fields == [["cost", "days"]] * len(fields)
+
+
 def test_costs_are_drawn_of_machines_as_the_paper_had_them_alone(tmp_path: Path) -> None:
     run = [
         record("pythia-1b", "free_lunch", 20.0),
