@@ -71,7 +71,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     something to do to the end: those of nodes, where minutes of silence are waited for, then those with most that is
     slow."""
     for item in items:
-        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}  # which may have a fixture's name
+        if SLOW_FIXTURES & {*getattr(item, "fixturenames", ())} - {*parameters}:
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         slow = Counter(item.path for item in items if item.get_closest_marker("slow"))

@@ -6,8 +6,9 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -18,7 +19,7 @@ from repro.paper.tables import TABLES, Table, published_settings
 from repro.record import Record
 from repro.report.content import Content, compose
 from repro.report.markdown import markdown
-from repro.run.corrected import corrected_table
+from repro.run.corrected import corrected_table, summary
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
 FIRST_RUNS = [ROOT / "results/h100/text", ROOT / "results/h100/vision"]
@@ -124,6 +125,15 @@ def test_cells_whose_feasibility_differs_are_counted(table: Table) -> None:
     ):
         number = sum((row["printed_state"], row["feasible"]) == (state, feasible) for row in found)
         assert (f"{number} cell" in output and words in output) if number else words not in output
+
+
+@pytest.mark.parametrize("origin", ["measured", "projected"])
+def test_a_table_without_predicted_days_says_where_all_are_from(origin: Literal["measured", "projected"]) -> None:
+    table = [replace(row, origin=origin) for row in corrected_table("4")]
+    assert summary(table) == [
+        f"Of 144 cells the days of {144 * (origin == 'measured')} measured, {144 * (origin == 'projected')} projected "
+        "and 0 predicted."
+    ]
 
 
 def test_markdown_and_latex_are_laid_out_alike() -> None:

@@ -297,6 +297,14 @@ def test_transformers_takes_the_arguments(in_ranks: Callable[..., list[Any]], tm
         assert (found["taken"] is None) == (find_spec("accelerate") is None)
 
 
+@pytest.mark.parametrize(("settings", "again"), [("fsdp_2", False), ("fsdp_3", True)])
+def test_weights_are_gathered_again_for_the_backward_pass_in_stage_3_alone(settings: str, again: bool) -> None:
+    files = configurations(training("pythia-1b", settings))
+    arguments = json.loads(files["training_arguments.json"])
+    assert arguments["fsdp_config"]["reshard_after_forward"] is again
+    assert f"fsdp_reshard_after_forward: {json.dumps(again)}\n" in files["accelerate.yaml"]
+
+
 # --- What a training records ---
 
 SPOT = ("--interrupted-every", "12h", "--restart-time", "10m")

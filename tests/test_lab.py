@@ -57,6 +57,7 @@ def test_the_reports_four_predictions_missed_by_3_percent_on_cpus_and_by_13_and_
     assert [row.predicted for row in found.values()] == [29734.0, 9996.0, 1730.0, 668.0]
     for row in found.values():
         assert row.predicted == pytest.approx(20 * row.first)
+        assert row.first + 19 * row.later == pytest.approx(row.measured)
         assert row.source.startswith("lab report")
     errors = [round(row.error, 3) for row in found.values()]
     assert errors == [-0.026, -0.031, 0.132, 0.200]

@@ -25,10 +25,12 @@ from repro.measure.same_training import SameTraining, TrainingCheck, compared
 from repro.measure.trial import Bench
 from repro.paper.settings import FREE_LUNCH, Settings
 from repro.parts import PARTS
+from repro.predict import traces
 from repro.predict.calibration import EVERYTHING, calibrations
 from repro.predict.forecast import Forecast, forecast
 from repro.predict.hardware import Machine, gpu_named
 from repro.predict.modern import order_of
+from repro.predict.parts import adapted
 from repro.predict.traces import shipped
 from repro.record import BatchSearch, Derived, Modern, Record, Trial
 from repro.report.modern import ablation_rows
@@ -304,6 +306,16 @@ def test_the_check_counts_weights_and_moments() -> None:
     assert fewer.text == "changes the training: moments are 8, without it 10"
     lost = compared([replace(usual[0], losses=[2.0, float("nan")])], usual, [usual], ("bf16",))
     assert lost.fault.startswith("the loss of step 2 is nan")
+
+
+def test_of_logits_in_chunks_one_chunk_is_predicted_whatever_the_micro_batch() -> None:
+    """At its peak a chunk is there in half precision and, as logits and their gradient, in fp32."""
+    recipe = models.find("pythia-1b")
+    whole = traces.find(recipe.id, "custom", shipped()[-1])
+    chunked = adapted(recipe, whole, ("chunked_cross_entropy",), True)
+    more = chunked.rest.cost("head").fixed - whole.rest.cost("head").fixed
+    assert more == (2 + 4 + 4) * 2048 * 50_304
+    assert chunked.rest.cost("head").each < 0.05 * whole.rest.cost("head").each
 
 
 @pytest.mark.slow

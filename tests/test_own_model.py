@@ -13,6 +13,7 @@ import pytest
 from repro import models
 from repro.console import UserError
 from repro.models import own, specification
+from repro.models.recipe import Images, Text
 from repro.models.specification import Fields
 from repro.run.results import RECIPES, TRIALS
 from tests.command_line import answer, process, refusal, repro
@@ -128,6 +129,16 @@ def test_what_is_missing_is_asked_for_in_one_line(folder: Path) -> None:
     assert "exclude each other" in refusal("predict", "--models", llama, *LENGTH, "--tokens", "1B")
     assert "--batch-size describes a model of your own" in refusal("predict", "--models", "vit", "--batch-size", "8")
     assert "--tokens 5x: expected a number such as 300000" in refusal("predict", "--models", llama, "--tokens", "5x")
+
+
+def test_an_epoch_of_text_is_counted_in_tokens_as_the_length_is() -> None:
+    text, images = Text(256, 1000), Images(32, 10)
+    epochs = Fields(batch_size=64, epochs=3, dataset_size=256 * 6400)
+    assert specification.steps("mine", epochs, text) == 300
+    assert specification.steps("mine", Fields(batch_size=64, tokens=3 * 256 * 6400), text) == 300
+    assert specification.steps("mine", epochs, images) == specification.steps(
+        "mine", Fields(batch_size=64, images=3 * 256 * 6400), images
+    )
 
 
 def test_a_file_without_a_model_is_refused_with_its_name(folder: Path) -> None:

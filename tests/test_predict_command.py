@@ -391,6 +391,12 @@ def test_validation_scores_three_splits_and_three_baselines(scores: list[dict[st
         assert score["met"] == (value <= target if at_most else value >= target), score
 
 
+def test_days_are_near_within_a_quarter_and_far_beyond_twice_or_half() -> None:
+    found = validate._summary("4", "in sample", "all", [0.49, 0.5, 0.74, 0.75, 1.0, 1.25, 1.26, 2.0, 2.01, 1.1])
+    values = {score.metric: (score.value, score.cells) for score in found}
+    assert values == dict(zip(validate.ERRORS, [(pytest.approx(0.26), 10), (0.4, 10), (0.8, 10)], strict=True))
+
+
 @pytest.mark.parametrize(("table", "sizes"), [("1", (140, 110, 62)), ("4", (91, 76, 32))])
 def test_subsets_leave_out_what_the_audit_questions_and_then_all_but_a100_and_h100(
     scores: list[dict[str, object]], table: str, sizes: tuple[int, ...]

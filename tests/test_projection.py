@@ -13,7 +13,7 @@ from repro import models
 from repro.formats import SECONDS_A_DAY
 from repro.paper.gpus import find
 from repro.paper.tables import Cell, published_settings
-from repro.predict.calibration import EVERYTHING, Probes, calibrations
+from repro.predict.calibration import EVERYTHING, Probes, calibrations, here
 from repro.predict.fit import observations
 from repro.predict.hardware import Probed
 from repro.predict.launch_queue import authors_step
@@ -204,6 +204,35 @@ def test_without_sharding_one_device_stands_for_each_of_several() -> None:
     assert Projection(H100).of_one(replace(trial, count=3), one) is None, "the batch does not divide by 3"
     on_cpu = replace(trial, device="cpu"), replace(one, device="cpu")
     assert Projection(H100).of_one(*on_cpu) is None, "one process had all cores"
+
+
+def test_one_device_stands_for_several_where_connecting_them_fits_beside_what_it_took() -> None:
+    assert H100 is not None
+    limit = 80 * 2**30
+    allowance = here(H100, 8, None)[1].allowance
+    trial = Trial("pythia-1b", "paper", "free_lunch", "H100", 8, measured_on=1)
+
+    def stands(peak: float) -> bool:
+        one = record("pythia-1b", "free_lunch", 41.0, gpu="H100", count=1, micro_batch=16)
+        full = altered(one, full=[{"memory_bytes": limit}], peaks=[(8, 2**30), (16, int(peak))])
+        return Projection(H100).of_one(trial, full) is not None
+
+    room = limit - allowance.context - allowance.group
+    assert allowance.group > 2**28, "bytes that NCCL takes of each GPU"
+    assert (stands(room - 1), stands(room + 1)) == (True, False)
+    ran = record("pythia-1b", "free_lunch", 41.0, gpu="H100", count=1, micro_batch=16)
+    assert Projection(H100).of_one(trial, altered(ran, peaks=[(16, limit)])) is not None, "nothing ran out"
+
+
+@pytest.mark.parametrize(
+    ("settings", "always"), [("free_lunch+zero_1", False), ("free_lunch+zero_2", True), ("free_lunch+fsdp_3", True)]
+)
+def test_a_micro_step_communicates_where_gradients_are_sharded_alone(settings: str, always: bool) -> None:
+    found = Projection(H100).complete(projected("pythia-1b", settings, 10.0), H100) if H100 else None
+    assert found is not None
+    assert found.communication is not None
+    assert found.communication["with"] > 0
+    assert found.communication["without"] == (found.communication["with"] if always else 0)
 
 
 OFFLOADED = "free_lunch+zero_2+offloading"

@@ -498,6 +498,16 @@ def test_prices_older_than_a_year_are_flagged_and_newer_ones_are_not(tmp_path: P
     assert not any("older than a year" in note for note in newer["notes"])
 
 
+def test_a_machine_costs_its_gpus_and_one_system_each_in_its_own_currency(tmp_path: Path) -> None:
+    text = gpu_table(price="900", currency='"EUR"') + system_table(8, 1000) + rate_table("EUR", "USD", 1.25)
+    listed = price_list(Path(prices(tmp_path, text)))
+    in_dollars, in_euros = (machine_price("RTX 3090", 8, listed, currency) for currency in ("USD", "EUR"))
+    assert in_dollars
+    assert in_euros
+    assert in_dollars[0] == 8 * 900 * 1.25 + 1000
+    assert in_euros[0] == pytest.approx(8 * 900 + 1000 / 1.25)
+
+
 def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
     system = system_table(8, 1000, quoted="2026-11-02")
     for text in (gpu_table(quoted="2026-11-01") + system, gpu_table(quoted="2026-11-03") + system):

@@ -888,6 +888,13 @@ def test_costs_are_those_of_the_machine_and_of_its_days(published: Content, on_g
     assert here == pytest.approx({4: 18.2, 8: 12.0})
 
 
+def test_marks_of_costs_stand_at_their_costs_and_days() -> None:
+    rows = [Trade("A100", 1, 1000.0, 9.0, "best"), Trade("H100", 1, 3000.0, 2.0, "best")]
+    drawn = vega_lite(Panel("computed", "Costs", "trades", "cost", rows, "a file", y="days"))
+    fields = [[layer["encoding"][axis]["field"] for axis in ("x", "y")] for layer in drawn["layer"]]
+    assert fields == [["cost", "days"]] * len(fields)
+
+
 def test_costs_are_drawn_of_machines_as_the_paper_had_them_alone(tmp_path: Path) -> None:
     run = [
         record("pythia-1b", "free_lunch", 20.0),
@@ -994,6 +1001,19 @@ def test_every_chart_is_valid_vega_lite(kept: Content, published: Content) -> No
         for axis in filter(None, (panel.x, panel.y)):
             assert axis in re.sub("&#?[a-z0-9]+;", "'", drawn)
             assert axis in unescape(label[1]), "those who cannot see it are told its axes"
+
+
+def test_the_parts_of_a_bar_are_joined_and_the_number_of_each_is_in_its_middle() -> None:
+    parts = [Point("1", "Days", 3), Point("1", "Weeks", 20), Point("2", "Weeks", 9), Point("2", "Days", 1)]
+    panel = Panel("answered", "Desktop GPUs", "stacks", "people", parts, "answers", y="number of GPUs")
+    drawn = {(row["group"], row["series"]): row for row in vega_lite(panel)["datasets"]["rows"]}
+    spans = {key: (row["start"], row["middle"], row["end"], row["number"]) for key, row in drawn.items()}
+    assert spans == {
+        ("1", "Days"): (0, 1.5, 3, "3"),
+        ("1", "Weeks"): (3, 13, 23, "20"),
+        ("2", "Days"): (0, 0.5, 1, ""),
+        ("2", "Weeks"): (1, 5.5, 10, "9"),
+    }
 
 
 def test_a_table_has_the_bounds_of_each_of_two_spans_in_a_line() -> None:

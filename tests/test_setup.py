@@ -538,6 +538,15 @@ def test_a_file_with_another_hash_is_refused(house: House) -> None:
     assert house.run("cells").returncode == 2, "what failed is not taken for finished"
 
 
+def test_a_file_without_a_hash_is_refused(house: House) -> None:
+    house.borrow_uv()
+    house.lock("stone==1.0\n")
+    result = house.run("cells")
+    assert result.returncode == 2
+    assert "--require-hashes" in result.stderr, "what uv says"
+    assert result.stderr.splitlines()[-1].startswith("install.sh: ")
+
+
 def test_the_cpu_build_of_torch_comes_from_where_pip_looks(house: House) -> None:
     house.borrow_uv()
     house.lock(house.wheel("torch", "2.13.0+cpu"))

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from repro import models
 from repro.claims.claim import SURVEYED
 from repro.formats import rough
 from repro.paper.gpus import by_name
 from repro.run.corrected import corrected_table
 from repro.survey import training
-from repro.survey.allocations import LASTS, access, cards
+from repro.survey.allocations import LASTS, Access, Allocation, access, cards
 from repro.survey.answers import Person, _budget, read
 from repro.survey.disclosure import exclusive, nested, wilson
 from repro.survey.questions import questions
@@ -409,6 +410,15 @@ def test_days_that_were_measured_are_taken_before_predicted_ones(file: Path) -> 
     hopper = ("data_center", "Hopper (H100 / H200 / GH200)", "80 GB")
     row = trained(file, [holder(*hopper, {1: "Indefinitely"})] * 3, model="vit")
     assert row["origin"] == "measured"
+
+
+def test_whatever_is_done_just_in_time_is_counted() -> None:
+    """Predictions that cannot be in time are not made: none of these may be among them."""
+    for model, gpu in product(models.IDS, ("RTX 3090", "A6000", "A100", "H100")):
+        took = training.days(model, gpu, 1, None, "everything")
+        if took is not None:
+            just_enough = Access((Allocation(by_name()[gpu], 1, took.days, None),), True)
+            assert training.in_time(model, just_enough, "everything") == took, (model, gpu)
 
 
 def test_each_card_is_of_the_catalogue_and_stands_for_answers_that_can_be_given() -> None:

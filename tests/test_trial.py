@@ -29,6 +29,7 @@ from tests.command_line import altered
 PACKAGES = installed_packages()
 DAY = 24 * 60 * 60
 PYTHIA_STEPS = 143_000
+find = models.find
 
 
 def within(variables: dict[str, str], job: Job) -> Job:
@@ -131,6 +132,19 @@ def test_a_micro_batch_that_is_asked_for_is_taken_though_a_larger_one_fits(
     assert server.jobs[-1].arguments["accumulation"] == 4, "whole steps have as many micro-steps as the record says"
     search, timing = (job.timeout for job in server.jobs)
     assert trial.timeout >= search > timing, "the time limit is that of both together"
+
+
+def test_the_search_ends_at_the_largest_power_of_two_that_divides_the_share(
+    fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A micro batch of 8 would leave 4 of a batch of 12 out."""
+    monkeypatch.setattr(models, "find", lambda recipe, scale: replace(find(recipe, scale), batch_size=12))
+    server: Any = InEnvironment(fork_server)
+    record = ok(
+        run(Trial("vit", "tiny", "naive", "cpu", 1, steps=1), Bench(server, Stack(PACKAGES, None), None, tmp_path))
+    )
+    assert [size for size, _ in record.batch.peaks] == [1, 2, 4]
+    assert (record.batch.micro_batch, record.batch.accumulation) == (4, 3)
 
 
 def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None:
