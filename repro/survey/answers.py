@@ -19,7 +19,7 @@ from .. import command, files
 from ..console import UserError, visible
 from ..datafile import read_once
 from ..formats import counted
-from .disclosure import exclusive
+from .counts import Count, rounded, shown
 from .questions import AUTHORS_COLUMNS, OTHER, Question, all_columns, gpus, plain, questions, spellings
 
 AUTHORS_PEOPLE = 50  # answers in the authors' file (section 2)
@@ -71,23 +71,36 @@ class Source:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of all files. `columns` are those that a file asks; `problems` a line each on what was left out."""
+    """The answers of all files. `columns` are those that a file asks; `problems` a line each on what was left out.
+    Counts of people are rounded unless `exact`."""
 
     people: Sequence[Person]
     columns: frozenset[str]
     sources: Sequence[Source]
     problems: Sequence[str]
+    exact: bool
 
     @property
     def authors(self) -> bool:
         """Return whether these are the paper's own people and no others."""
         return len(self.sources) == 1 and self.sources[0].authors
 
-    def named(self, show_all: bool = False) -> list[str]:
+    def rounded(self, people: int) -> int | None:
+        """Return a number of these people as it is counted and shown; None for fewer than 5."""
+        return rounded(people, self.exact)
+
+    def count(self, people: int, of: int) -> Count:
+        """Return the count of some of these people among others."""
+        return Count(self.rounded(people), self.rounded(of))
+
+    @property
+    def number(self) -> int | str:
+        """Return the number of all people as shown."""
+        return shown(self.rounded(len(self.people)))
+
+    def named(self) -> list[str]:
         """Return what each file is, with its number of people as shown."""
-        people = [source.people for source in self.sources]
-        counts = exclusive(people, sum(people), show_all or len(people) == 1)
-        return [source.called(count.shown) for source, count in zip(self.sources, counts, strict=True)]
+        return [source.called(shown(self.rounded(source.people))) for source in self.sources]
 
 
 @dataclass
@@ -100,9 +113,12 @@ class _Found:
     problems: list[str] = field(default_factory=list)
 
 
-def read(paths: Sequence[Path]) -> Answers:
-    """Read the files. Raise UserError for one that is no spreadsheet as CSV, has no question in its first row or no
-    answer, or is given twice."""
+def read(paths: Sequence[Path], exact: bool = False) -> Answers:
+    """Read the files, whose counts are rounded unless they are `exact` or the authors' file alone.
+
+    Raise UserError for one that is no spreadsheet as CSV, has no header row of questions or no answer, or is given
+    twice.
+    """
     found, sources = _Found(), list[Source]()
     for path in paths:
         data = _content(path)
@@ -112,7 +128,8 @@ def read(paths: Sequence[Path]) -> Answers:
         people, header = _read(path, data, found)
         authors = header == AUTHORS_COLUMNS and people == AUTHORS_PEOPLE
         sources.append(Source(str(path), digest, people, authors))
-    return Answers(tuple(found.people.values()), frozenset(found.columns), sources, found.problems)
+    exact |= len(sources) == 1 and sources[0].authors
+    return Answers(tuple(found.people.values()), frozenset(found.columns), sources, found.problems, exact)
 
 
 def _content(path: Path) -> bytes:
