@@ -190,7 +190,7 @@ def more_data_center(answers: Answers) -> Compared | None:
     second, discordant = answers.rounded(sum(others)), answers.rounded(unlike)
     paper = _printed("survey/more_data_center")
     value, note, chance = None, "", None
-    if count.people and second and discordant is not None:
+    if count.people and second and discordant:
         assert count.of
         variance, ratio = discordant / (count.people * second), log(count.people / second)
         half = Z * sqrt(variance)
@@ -200,7 +200,7 @@ def more_data_center(answers: Answers) -> Compared | None:
         apart = abs(ratio - log(1 + nearest / 100))
         # The paper's variance is that of the answers, for its number of people.
         deviation = sqrt(variance * (1 + count.of / AUTHORS_PEOPLE))
-        chance = erfc(apart / deviation / sqrt(2)) if deviation else float(apart == 0)
+        chance = erfc(apart / deviation / sqrt(2))
     what = "more have data center GPUs than desktop or workstation GPUs"
     return Compared("survey-data-center", what, count, value, paper, f"{paper.value:g} % more", note, chance)
 
