@@ -135,7 +135,7 @@ def test_quoted_cells_are_read_with_any_delimiter(delimiter: str, file: Path) ->
     assert {
         (row["part"], row["question"], row["choice"]): row["people"] for row in json.loads(done.stdout)["rows"]
     } == (as_answered())
-    assert "rows that are left out: 1 of unfinished answers" in done.stderr
+    assert "rows left out: 1 of unfinished answers" in done.stderr
 
 
 @pytest.mark.parametrize("cut", [0, 1])
@@ -159,7 +159,7 @@ def test_qualtrics_headers_previews_and_unfinished_answers_are_nobodys(codes: st
     )
     assert counts(name, "--exact") == as_answered()
     told = repro("survey", name).stderr
-    assert "rows that are left out: 1 of headings, 2 of previews, tests or spam, 1 of unfinished answers" in told
+    assert "rows left out: 1 of headings, 2 of previews, tests or spam, 1 of unfinished answers" in told
 
 
 def test_surveymonkeys_two_header_rows_are_one(file: Path) -> None:
@@ -224,7 +224,7 @@ UNCLEAR = {
     "codes": ("role\n" + "A3\n" * 6, "row 2, column 1 (question 2): no answer is one of the choices"),
     "letters below a question": (f"{USES} [SQ001]\n" + "Y\n" * 6, "row 2, column 1 (question 4): no answer is one of"),
     "another language": ("role,Finished\nPostdoc,Falsch\n", "row 2, column 2: it does not say whether the answers are"),
-    "nobody": ("role,Date submitted\nPostdoc,\n", "row 2: no answers besides rows 1 of unfinished answers, expected"),
+    "nobody": ("role,Date submitted\nPostdoc,\n", "row 2: no answers (rows left out: 1 of unfinished answers)"),
 }  # fmt: skip
 
 
@@ -514,8 +514,8 @@ def test_what_is_wrong_with_a_row_is_told_by_row_and_column_and_the_rest_works(f
     assert "row 1: no column asks question 9 (How long can you use these Desktop GPUs for?)" in lines
     assert lines[-5:-1] == [
         "row 6, column 3: 2 cells where the header has 4; the row is left out",
-        "row 5, column 1: the same person as in " + f"{file}, row 2; the later answers are counted",
         "row 8: it answers no question, and is left out",
+        "row 5, column 1: the same person as in " + f"{file}, row 2; the later answers are counted",
         "row 3, column 3 (question 5): an answer that is none of the choices, counted as other, as in other rows",
     ]
     assert "8 people answered" in done.stdout

@@ -9,18 +9,16 @@ from __future__ import annotations
 import codecs
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from .. import files
 from ..console import UserError, visible
 from ..formats import counted
-from .columns import Asked, answers_besides, arranged, recognised
+from .columns import Asked, answers_besides, arranged
 from .counts import BASE, Count, rounded, shown
-from .export import export
+from .export import Export, export
 from .questions import AUTHORS_COLUMNS, OTHER, Question, gpus, plain, questions, spellings
 
 AUTHORS_PEOPLE = 50  # answers in the authors' file (section 2)
@@ -151,61 +149,59 @@ def _content(path: Path) -> bytes:
 def _read(path: Path, data: bytes, found: _Found) -> tuple[int, tuple[str, ...]]:
     """Add a file's people, and return their number and the header as names of columns."""
     table = export(path, data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape"))
-    header = table.header
     heading = f"{path}, row {table.header_row}"
-    asked, again = arranged(header, heading)
-    found.problems += [*_missing(heading, asked), *again]
-    if table.left_out:
-        listed = ", ".join(f"{number} {what}" for what, number in table.left_out.items())
-        found.problems.append(f"{path}: rows that are left out: {listed}")
-    rows = list[tuple[int, list[str]]]()
+    asked, again = arranged(table.header, heading)
+    left = ", ".join(f"{number} {what}" for what, number in table.left_out.items())
+    found.problems += [*_missing(heading, asked), *again, *([f"{path}: rows left out: {left}"] if left else [])]
+    rows = _of_the_headers_length(path, table, found.problems)
+    by_text = {column for column, each in asked.items() if each.choices and each.by_text(rows, path)}
+    identities = _identities(table.header, table.others)
+    timed = any(_TIME.search(plain(table.header[place])) for place in table.others)
+    answered = list[tuple[int, list[str], Person]]()
+    for row, cells in rows:
+        made = {column: _made(each, cells, column in by_text) for column, each in asked.items()}
+        person = Person({column: choices for column, choices in made.items() if choices})
+        if person.chosen:
+            answered.append((row, cells, person))
+        else:
+            found.problems.append(f"{path}, row {row}: it answers no question, and is left out")
+    if not answered:
+        besides = f" (rows left out: {left})" if left else ""
+        raise UserError(f"{path}, row {table.header_row + 1}: no answers{besides}, expected a row for each person")
+    people = sum(_add(path, row, cells, person, identities, timed, found) for row, cells, person in answered)
+    for column, each in asked.items():
+        if unlike := [(row, cells) for row, cells, person in answered if person.has(column, OTHER)]:
+            known = any(person.chosen.get(column, {OTHER}) != {OTHER} for _, _, person in answered)
+            found.problems.append(_none_of_the_choices(path, each, unlike, known))
+    found.columns |= asked.keys()
+    return people, tuple(cell.strip().casefold() for cell in table.header)
+
+
+def _of_the_headers_length(path: Path, table: Export, problems: list[str]) -> list[tuple[int, list[str]]]:
+    rows = []
     for row, cells in table.rows:
-        if len(cells) == len(header):
+        if len(cells) == len(table.header):
             rows.append((row, cells))
             continue
-        place = min(len(cells), len(header)) + 1
-        found.problems.append(
-            f"{path}, row {row}, column {place}: {counted(len(cells), 'cell')} where the header has {len(header)}; "
-            "the row is left out"
+        place = min(len(cells), len(table.header)) + 1
+        problems.append(
+            f"{path}, row {row}, column {place}: {counted(len(cells), 'cell')} where the header has "
+            f"{len(table.header)}; the row is left out"
         )
-    others = [
-        place for place in range(len(header)) if not any(place == at for at, _ in chain(*recognised(header).values()))
-    ]
-    identities = _identities(header, others)
-    timed = any(_TIME.search(plain(header[place])) for place in others)
-    by_text = {column for column, each in asked.items() if each.choices and each.by_text(rows, path)}
-    known, unknown = Counter[str](), dict[str, list[int]]()
-    people = answered = 0
-    for row, cells in rows:
-        person = Person(
-            {column: made for column, each in asked.items() if (made := _made(each, cells, column in by_text))}
+    return rows
+
+
+def _none_of_the_choices(path: Path, asked: Asked, rows: Sequence[tuple[int, Sequence[str]]], known: bool) -> str:
+    """Return a line on the rows with answers that are none of the choices. Raise UserError where `known` says that no
+    answer is one, and they look like codes, or are too many for chance."""
+    place = f"{path}, row {rows[0][0]}, column {asked.first + 1} (question {asked.question.number})"
+    coded = asked.whole is not None and all(_CODE.fullmatch(cells[asked.whole].strip()) for _, cells in rows)
+    if not known and asked.question.kind != "sum" and (coded or len(rows) >= BASE):
+        raise UserError(
+            f"{place}: no answer is one of the choices; export the answers as texts, no codes, or leave the column out"
         )
-        if not person.chosen:
-            found.problems.append(f"{path}, row {row}: it answers no question, and is left out")
-            continue
-        for column, made in person.chosen.items():
-            known[column] += made != {OTHER}
-            if OTHER in made:
-                unknown.setdefault(column, []).append(row)
-        answered += 1
-        people += _add(path, row, cells, person, identities, timed, found)
-    for column, there in unknown.items():
-        each = asked[column]
-        at = f"{path}, row {there[0]}, column {each.first + 1} (question {each.question.number})"
-        coded = each.whole is not None and all(
-            _CODE.fullmatch(cells[each.whole].strip()) for row, cells in rows if row in there
-        )
-        if not known[column] and each.question.kind != "sum" and (coded or len(there) >= BASE):
-            raise UserError(
-                f"{at}: no answer is one of the choices; export the answers as texts, no codes, or leave the column out"
-            )
-        more = ", as in other rows" if len(there) > 1 else ""
-        found.problems.append(f"{at}: an answer that is none of the choices, counted as other{more}")
-    if not answered:
-        left = f" besides rows {listed}" if table.left_out else ""
-        raise UserError(f"{path}, row {table.header_row + 1}: no answers{left}, expected a row for each person")
-    found.columns |= asked.keys()
-    return people, tuple(cell.strip().casefold() for cell in header)
+    more = ", as in other rows" if len(rows) > 1 else ""
+    return f"{place}: an answer that is none of the choices, counted as other{more}"
 
 
 def _missing(heading: str, asked: Mapping[str, Asked]) -> list[str]:

@@ -33,10 +33,12 @@ _SUBMITTED = {"date submitted", "submitdate", "submit date", "submit date utc"}
 @dataclass(frozen=True)
 class Export:
     """A table: its header, in which row, and the rows of people's answers, with their numbers as a spreadsheet counts.
-    `left_out` has how many rows are no finished answers, by what they are."""
+    `others` are the places of columns that ask no question; `left_out` has how many rows are no finished answers, by
+    what they are."""
 
     header: Sequence[str]
     header_row: int
+    others: Sequence[int]
     rows: Sequence[tuple[int, list[str]]]
     left_out: Counter[str]
 
@@ -51,7 +53,9 @@ def export(path: Path, text: str) -> Export:
             f"{path}, row 1: no column is one of the questions, expected a header row with their texts "
             f"({command()} survey --questions), or the {len(AUTHORS_COLUMNS)} names of the authors' file"
         )
-    left_out, rows, why = Counter[str](), [], _nobody(path, header)
+    asking = {place for columns in recognised(header).values() for place, _ in columns}
+    others = [place for place in range(len(header)) if place not in asking]
+    left_out, rows, why = Counter[str](), [], _nobody(path, header, others)
     for number, cells in enumerate(records[row:], start=row + 1):
         if not any(cell.strip() for cell in cells):
             continue
@@ -59,7 +63,7 @@ def export(path: Path, text: str) -> Export:
             left_out[reason] += 1
         else:
             rows.append((number, cells))
-    return Export(header, row, rows, left_out)
+    return Export(header, row, others, rows, left_out)
 
 
 def _score(header: Sequence[str]) -> tuple[int, int]:
@@ -111,10 +115,9 @@ def _records(path: Path, text: str, delimiter: str) -> Iterator[list[str]]:
         raise UserError(f"{path}, row {row + 1}: no CSV ({error}): save it as CSV in UTF-8") from None
 
 
-def _nobody(path: Path, header: Sequence[str]) -> Callable[[int, Sequence[str]], str | None]:
+def _nobody(path: Path, header: Sequence[str], others: Sequence[int]) -> Callable[[int, Sequence[str]], str | None]:
     """Return a function that says why a row is nobody's finished answers; None where it is somebody's."""
-    asking = {place for columns in recognised(header).values() for place, _ in columns}
-    named = {place: plain(heading) for place, heading in enumerate(header) if place not in asking}
+    named = {place: plain(header[place]) for place in others}
 
     def why(row: int, cells: Sequence[str]) -> str | None:
         if list(cells) == list(header) or any(cell.startswith('{"ImportId"') for cell in cells):
