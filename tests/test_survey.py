@@ -107,6 +107,11 @@ def test_questions_are_found_by_their_text_in_many_spellings(style: str, file: P
 # --- What form services export ---
 
 MADE = people(60)
+USES, ROLE, LINK = (
+    "What do you use GPUs for?",
+    "What is your role?",
+    "Does your system have any GPU-to-GPU connections?",
+)
 
 
 @cache
@@ -174,6 +179,12 @@ def test_surveymonkeys_two_header_rows_are_one(file: Path) -> None:
     assert counts(written(file, as_csv(first, [second, *made])), "--exact") == as_answered()
 
 
+def test_columns_without_a_heading_make_no_second_header_row(file: Path) -> None:
+    rows = [f"{role},Inference,{place},x,Inference" for place, role in enumerate(["Postdoc"] * 6)]
+    found = counts(written(file, "\n".join([f"{ROLE},{USES},,,", *rows])), "--exact")
+    assert found["figure 8", "uses", "Inference"] == found["figure 8", "role", "Postdoc"] == 6
+
+
 def test_microsofts_grids_are_found_by_the_question_before_them(file: Path) -> None:
     header, places = ["ID", "Start time", "Completion time", "Email", "Name"], dict[str, int]()
     for each in form():
@@ -190,13 +201,6 @@ def test_microsofts_grids_are_found_by_the_question_before_them(file: Path) -> N
         for place, person in enumerate(MADE)
     ]
     assert counts(written(file, as_csv(header, rows)), "--exact") == as_answered()
-
-
-USES, ROLE, LINK = (
-    "What do you use GPUs for?",
-    "What is your role?",
-    "Does your system have any GPU-to-GPU connections?",
-)
 
 
 def test_a_text_besides_the_choices_is_other(file: Path) -> None:
@@ -366,10 +370,10 @@ def test_answers_whose_counts_round_alike_print_alike_by_every_command(file: Pat
     hopper = ("data_center", "Hopper (H100 / H200 / GH200)", "80 GB")
     many, few = (
         holder(*A100, {8: "Months"}, uses="Inference"),
-        holder(*hopper, {16: "Weeks"}, satisfaction="2", cloud_budget="7"),
+        holder(*hopper, {16: "Weeks", 8: "odd"}, satisfaction="2", cloud_budget="7", role="odd", gpu_link="odd"),
     )
     shown = []
-    for of_many, of_few in ((8, 1), (9, 3)):
+    for of_many, of_few in ((8, 0), (9, 3)):
         name = written(file, authors_file([many] * of_many + [few] * of_few))
         with drawing():
             output = [

@@ -90,6 +90,13 @@ def recognised(header: Sequence[str]) -> dict[str, list[tuple[int, str]]]:
     return found
 
 
+def names_a_choice(heading: str) -> bool:
+    """Return whether a heading asks a question for one of its choices, or a row of a grid."""
+    column, rest = _asks(heading) or ("", "")
+    known = column and (rest in spellings(all_columns()[column].id) or _OTHER.match(rest))
+    return bool(known or (column and not rest and all_columns()[column].kind == "grid"))
+
+
 def _asks(heading: str) -> tuple[str, str] | None:
     """Return the column whose question a heading asks, by its id or its question's first sentence, and what stands
     behind it."""

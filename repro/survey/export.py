@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .. import command
 from ..console import UserError
-from .columns import recognised
+from .columns import names_a_choice, recognised
 from .questions import AUTHORS_COLUMNS, plain
 
 _DELIMITERS = ",;\t|"
@@ -96,8 +96,8 @@ def _joined(first: Sequence[str], second: Sequence[str]) -> list[str] | None:
         return None
     found, question, blanks = list[str](), "", 0
     for above, below in zip(first, second, strict=True):
-        blanks += not above.strip() and bool(below.strip()) and bool(question)
         question = above if above.strip() or not below.strip() else question
+        blanks += not above.strip() and names_a_choice(f"{question} [{below}]")
         one = _RESPONSE.fullmatch(plain(below)) or not below.strip()
         found.append(question if one else f"{question} [{below}]")
     return found if blanks > 1 or any(_RESPONSE.fullmatch(plain(each)) for each in second) else None
@@ -120,7 +120,7 @@ def _nobody(path: Path, header: Sequence[str], others: Sequence[int]) -> Callabl
     named = {place: plain(header[place]) for place in others}
 
     def why(row: int, cells: Sequence[str]) -> str | None:
-        if list(cells) == list(header) or any(cell.startswith('{"ImportId"') for cell in cells):
+        if list(cells) == list(header) or any(re.match(r"\W*ImportId\b", cell) for cell in cells):
             return "of headings"
         there = [(place, name, plain(cells[place])) for place, name in named.items() if place < len(cells)]
         if any(name in _STATUS and _PREVIEW.fullmatch(text) for _, name, text in there):

@@ -251,8 +251,8 @@ def _breakdown(answers: Answers, column: str) -> Breakdown:
     names = list(dict.fromkeys(groups.values()))
     made = [{groups[choice] for choice in chosen} for chosen in asked]
     people = [sum(name in groups for groups in made) for name in names]
-    if names[-1] == OTHER and not people[-1] and not question.other:
-        names, people = names[:-1], people[:-1]  # nobody can have chosen it
+    if names[-1] == OTHER and not answers.rounded(people[-1]) and not question.other:
+        names, people = names[:-1], people[:-1]  # it is no choice
     rows = [Row(name, answers.count(number, len(asked))) for name, number in zip(names, people, strict=True)]
     return Breakdown(column, _PANELS[column], shown(answers.rounded(len(asked))), rows)
 
@@ -317,7 +317,7 @@ def _availability(answers: Answers, kind: str) -> Availability:
     rows = []
     for gpus in COUNTS:
         people = [sum(found[gpus] == name for found in filled) for name in names]
-        made = zip(names if people[-1] else names[:-1], people, strict=False)
+        made = zip(names if answers.rounded(people[-1]) else names[:-1], people, strict=False)
         rows.append((gpus, [Row(name, answers.count(number, len(filled))) for name, number in made]))
     return Availability(kind, shown(answers.rounded(len(filled))), rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -116,7 +117,11 @@ def least(model: str, access: Access) -> tuple[Level, Days] | None:
 @dataclass(frozen=True)
 class Reach:
     """How many of `of` people can train a model: at each level, and by one change. Who did not say which GPUs there are
-    counts as one who cannot. Each number is exact; what is shown is rounded unless `exact`."""
+    counts as one who cannot.
+
+    Each number is exact; what is shown is rounded unless `exact`. `origins` are those of days that decide for enough
+    people.
+    """
 
     model: str
     of: int
@@ -164,7 +169,8 @@ def reach(answers: Answers, wanted: Sequence[str], lasts: Mapping[str, float] = 
             changed["everything", change] = sum(
                 each is not None or least(model, more) is not None for each, more in zip(able, reached, strict=True)
             )
-        origins = frozenset(each[1].origin for each in able if each is not None)
+        origin = Counter(each[1].origin for each in able if each is not None)
+        origins = frozenset(each for each, people in origin.items() if answers.rounded(people))
         found.append(Reach(models.find(model).name, len(now), at, changed, origins, answers.exact))
     return found
 
