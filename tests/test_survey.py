@@ -8,6 +8,7 @@ import io
 import json
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -177,6 +178,25 @@ def test_surveymonkeys_two_header_rows_are_one(file: Path) -> None:
         last = question
     made = [[str(118_000_000_000 + place), *row] for place, row in enumerate(rows)]
     assert counts(written(file, as_csv(first, [second, *made])), "--exact") == as_answered()
+
+
+def test_a_grid_with_the_row_before_its_question_is_read(file: Path) -> None:
+    header = [
+        f"{each['question'].partition(' [')[2].rstrip(']')}:{each['question'].partition(' [')[0]}"
+        if each["answer"] == "one choice a row"
+        else each["question"]
+        for each in form()
+    ]
+    rows = [[person.get(each["column"], "") for each in form()] for person in MADE]
+    assert counts(written(file, as_csv(header, rows)), "--exact") == as_answered()
+
+
+def test_headings_and_cells_made_to_take_long_do_not(file: Path) -> None:
+    headings = ["1" * 50_000, "a:" * 25_000, "role " * 10_000, "a1 " * 15_000, f"{ROLE} {'other ' * 10_000}"]
+    written(file, as_csv(["role", *headings], [["1" * 50_000 + "!", *"12345"]]))
+    began = time.process_time()
+    assert len(read([file]).people) == 1
+    assert time.process_time() - began < 10
 
 
 def test_columns_without_a_heading_make_no_second_header_row(file: Path) -> None:

@@ -26,7 +26,9 @@ BUDGETS = ("0 USD", "up to 500 USD", "501 to 1,000 USD", "1,001 to 5,000 USD", "
 _UP_TO = (0, 500, 1000, 5000)
 _NOTHING = {"none", "no", "zero", "nothing", "no budget", "nil", "no cloud budget"}
 _DIGITS = 15  # of a budget
-_CODE = re.compile(r"yes|y|no?|x|true|false|checked|([a-z]{0,3}[0-9]{1,4}[,; ]*)+", re.IGNORECASE)  # of an answer
+_CODE = re.compile(  # in place of an answer's text, or of several
+    r"yes|y|no?|x|true|false|checked|[a-z]{0,3}[0-9]{1,4}([,; ]+[a-z]{0,3}[0-9]{1,4})*[,; ]*", re.IGNORECASE
+)
 _NO_SUMS = {"m", "million", "hour", "hours", "h", "day", "week", "gpu", "gpus", "machines"}
 _OWN_FORMATS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # Excel and OpenDocument; old Excel
 # Headings of columns that a form service adds, by which it knows a person; a name only where there is no other.

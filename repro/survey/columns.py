@@ -18,7 +18,7 @@ from ..datafile import read_once
 from .questions import OTHER, Question, all_columns, plain, questions, spellings
 
 # A number or a code before the question, such as "3)", "Q3." or "G01Q03[SQ001]."
-_NUMBERED = re.compile(r"^\W*(question\s*)?((\w*[0-9]\w*|\w+(?=[.\[]))(\[\w*\])?\W+)?", re.IGNORECASE)
+_NUMBERED = re.compile(r"^\W*(question\s*)?(((?=\w*[0-9])\w++|\w++(?=[.\[]))(\[\w*\])?\W+)?", re.IGNORECASE)
 _ROW = re.compile(r"\b([0-9]{1,2}) gpus?\b ?(.*)$")
 _ROW_ALONE = re.compile(r"([0-9]{1,2})\+? GPUs?[2-9]?", re.IGNORECASE)  # Microsoft's, which counts equal names
 _OTHER = re.compile(r"(other|text)\b|.* other$")  # a column for a text of one's own
@@ -83,7 +83,7 @@ def recognised(header: Sequence[str]) -> dict[str, list[tuple[int, str]]]:
     found: dict[str, list[tuple[int, str]]] = {}
     before = None
     for place, heading in enumerate(header):
-        column, rest = _asks(heading) or _row_alone(heading, before) or ("", "")
+        column, rest = _asks(heading) or _asks_behind(heading) or _row_alone(heading, before) or ("", "")
         if column:
             before = all_columns()[column]
             found.setdefault(column, []).append((place, rest))
@@ -108,9 +108,6 @@ def _asks(heading: str) -> tuple[str, str] | None:
         rest = _choice(plain(by_id[2].replace("_", " ")))
         if rest in spellings(all_columns()[by_id[1]].id) or _OTHER.match(rest):
             return by_id[1], rest
-    before, colon, behind = heading.partition(":")
-    if colon and (asked := _asks(behind)) and plain(before) in spellings(all_columns()[asked[0]].id):
-        return asked[0], plain(before)  # Alchemer's, choice first
     text = plain(_NUMBERED.sub("", heading.strip()))
     first = next((each for each in _first_sentences() if f"{text} ".startswith(f"{each} ")), None)
     if first is None:
@@ -123,6 +120,13 @@ def _asks(heading: str) -> tuple[str, str] | None:
     row = _ROW.search(rest)
     column = f"{question.id}_{row[1] if row else ''}"
     return (column, _choice(row[2])) if row and column in question.columns else None
+
+
+def _asks_behind(heading: str) -> tuple[str, str] | None:
+    """Return the same of a heading with the question behind its choice or row, as Alchemer writes them."""
+    choice, colon, question = heading.partition(":")
+    turned = f"{question} [{choice}]"
+    return _asks(turned) if colon and names_a_choice(turned) else None
 
 
 def _choice(rest: str) -> str:
