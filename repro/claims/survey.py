@@ -72,7 +72,8 @@ def uses(answers: Answers, id: str) -> Found:
     workings = [_working(answers, each) for each in found]
     lowest = min(workings, key=lambda working: working.value.value).after(*workings)
     differing = [each for each in found if each.differs]
-    said = "; ".join(each.said for each in differing) or f"all {len(found)} uses are within it"
+    none = f"all {len(found)} uses are within it" if answers.authors else f"none of {len(found)} uses differs from it"
+    said = "; ".join(each.said for each in differing) or none
     return Settled("differs" if differing else "holds", f"{said}; of {_named(answers)}", lowest)
 
 
