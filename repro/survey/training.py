@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +24,7 @@ from ..predict.hardware import Machine
 from ..predict.traces import PAPER_STACK
 from .allocations import A_NODE, LASTS, PAPERS_GPUS, Access, Change, access, of_one, of_the_paper
 from .answers import Answers
-from .disclosure import LEAST, NOT_SHOWN, nested, single
+from .counts import BASE, rounded, shown
 
 Level = Literal["naive", "free_lunch", "everything"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -115,33 +116,28 @@ def least(model: str, access: Access) -> tuple[Level, Days] | None:
 
 @dataclass(frozen=True)
 class Reach:
-    """How many of `of` people can train a model: at each level, and by one change. The numbers are exact; `shown` and
-    `gained` hide small ones. Who did not say which GPUs there are counts as one who cannot."""
+    """How many of `of` people can train a model: at each level, and by one change. Who did not say which GPUs there are
+    counts as one who cannot.
+
+    Each number is exact; what is shown is rounded unless `exact`. `origins` are those of days that decide for enough
+    people.
+    """
 
     model: str
     of: int
     at: Mapping[Level, int]
     changed: Mapping[tuple[Level, Change], int]
     origins: frozenset[Origin]
+    exact: bool
 
-    def gain(self, change: Change | Literal["methods"], level: Level = "naive") -> int:
-        """Return how many more people one change alone reaches."""
+    def shown(self, level: Level | None = None) -> int | str:
+        """Return the people who can train it at a level as shown, or all people."""
+        return shown(rounded(self.of if level is None else self.at[level], self.exact))
+
+    def gain(self, change: Change | Literal["methods"], level: Level = "naive") -> int | None:
+        """Return how many more people one change alone reaches, as rounded."""
         reached = self.at["everything"] if change == "methods" else self.changed[level, change]
-        return reached - self.at[level]
-
-    def shown(self, show_all: bool) -> dict[Level, int | str]:
-        """Return the people at each level as shown."""
-        return dict(zip(LEVELS, nested([self.at[level] for level in LEVELS], self.of, show_all), strict=True))
-
-    def gained(self, change: Change | Literal["methods"], show_all: bool, level: Level = "naive") -> int | str:
-        """Return a gain as shown; none from which a hidden number follows."""
-        gain, at = self.gain(change, level), self.shown(show_all)
-        if show_all:
-            return gain
-        hidden = isinstance(at["naive"], str) or isinstance(at["everything"], str)
-        if change == "methods" and hidden and gain >= LEAST:
-            return NOT_SHOWN
-        return single(gain, self.of, show_all).shown
+        return rounded(reached - self.at[level], self.exact)
 
 
 CHANGES: dict[Change | Literal["methods"], str] = {
@@ -173,8 +169,9 @@ def reach(answers: Answers, wanted: Sequence[str], lasts: Mapping[str, float] = 
             changed["everything", change] = sum(
                 each is not None or least(model, more) is not None for each, more in zip(able, reached, strict=True)
             )
-        origins = frozenset(each[1].origin for each in able if each is not None)
-        found.append(Reach(models.find(model).name, len(now), at, changed, origins))
+        origin = Counter(each[1].origin for each in able if each is not None)
+        origins = frozenset(each for each, people in origin.items() if answers.rounded(people))
+        found.append(Reach(models.find(model).name, len(now), at, changed, origins, answers.exact))
     return found
 
 
@@ -183,18 +180,16 @@ def not_known(answers: Answers, lasts: Mapping[str, float] = LASTS) -> int:
     return sum(not access(person, lasts).known for person in answers.people)
 
 
-def rows(
-    found: Sequence[Reach], wanted: Sequence[str], lasts: Mapping[str, float], show_all: bool
-) -> list[dict[str, Any]]:
+def rows(found: Sequence[Reach], wanted: Sequence[str], lasts: Mapping[str, float]) -> list[dict[str, Any]]:
     """Return a row for each model: the people who can train it, what one change brings to naive training, and then to
     training with everything; and the least methods with which the paper's academic hardware trains it."""
     papers = dict(of_the_paper(lasts))
     lines = list[dict[str, Any]]()
     for each, model in zip(found, wanted, strict=True):
-        line: dict[str, Any] = {"model": each.model, "of": each.of}
-        line |= dict(each.shown(show_all).items())
-        line |= {f"more_by_{name}": each.gained(name, show_all) for name in CHANGES}
-        line |= {f"then_by_{name}": each.gained(name, show_all, "everything") for name in get_args(Change)}
+        line: dict[str, Any] = {"model": each.model, "of": each.shown()}
+        line |= {level: each.shown(level) for level in LEVELS}
+        line |= {f"more_by_{name}": shown(each.gain(name)) for name in CHANGES}
+        line |= {f"then_by_{name}": shown(each.gain(name, "everything")) for name in get_args(Change)}
         line["origin"] = " and ".join(sorted(each.origins)) or None
         line |= {f"paper_{name}": _least_text(model, who) for name, who in papers.items()}
         lines.append(line)
@@ -234,26 +229,22 @@ def _fastest(model: str, access: Access, level: Level) -> tuple[int, Days] | Non
     return min(found, key=lambda each: each[1].days, default=None)
 
 
-def headline(each: Reach, show_all: bool) -> str:
+def headline(each: Reach) -> str:
     """Return how many people can train a model, with and without the methods."""
-    at = each.shown(show_all)
-    with_, without = at["everything"], at["naive"]
-    if isinstance(with_, int):
-        return f"{with_} of {each.of} can train {each.model}; without the methods {without}."
-    return f"Of {each.of}, {with_} can train {each.model} with the methods; without them {without}."
+    with_, without = each.shown("everything"), each.shown("naive")
+    return f"{with_} of {each.shown()} can train {each.model}; without the methods {without}."
 
 
-def best_change(each: Reach, show_all: bool) -> str:
+def best_change(each: Reach) -> str:
     """Return which one change would reach most people more, for a model."""
     gains = {name: each.gain(name) for name in CHANGES}
-    least = 1 if show_all else LEAST
-    first = max(gains, key=lambda name: gains[name])
-    if gains[first] < least:
-        return f"No one change lets {least} more people train {each.model} than can naively."
-    others = [f"{CHANGES[name]} {each.gained(name, show_all)}" for name in gains if name != first]
+    first = max(gains, key=lambda name: gains[name] or 0)
+    if not gains[first]:
+        return f"No one change lets {1 if each.exact else BASE} more people train {each.model} than can naively."
+    others = [f"{CHANGES[name]} {shown(gain)}" for name, gain in gains.items() if name != first]
     return (
         f"Of one change to naive training, {CHANGES[first]} would reach most people more of {each.model}: "
-        f"{each.gained(first, show_all)} ({'; '.join(others)})."
+        f"{gains[first]} ({'; '.join(others)})."
     )
 
 
