@@ -11,8 +11,6 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from repro.machine import host
-
 _HOST_SIGNS = (
     "can't allocate memory",  # torch's CPU allocator
     "cannot allocate memory",
@@ -105,16 +103,6 @@ def _pins(error: BaseException) -> bool:
         return False
     offloads = last.name == "foreach_reduce" and type(error).__name__ != "OutOfMemoryError"
     return offloads or "pin_memory" in f"{last.name} {last.line}"
-
-
-def oom_kills() -> int:
-    """Return how many processes the kernel has killed because memory ran out: on this system, else in this container,
-    else 0."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return host.oom_kills()
 
 
 class Peak:
