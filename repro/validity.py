@@ -232,8 +232,6 @@ def _doubt(record: Record, environment: Environment) -> str | None:
         return f"its machine is {needed} x {record.device}, and environment.json {there}"
     if why := _doubt_of_commit(record, environment):
         return why
-    if record.observed.busy_cpus is not None:
-        return "it says how busy other processes kept the CPUs, which only a trial on a CPU records"
     sizes = [pair[1] for pair in record.batch.peaks if len(pair) == 2]
     memory, most = max(gpu.memory_bytes for gpu in listed), max([record.observed.peak_memory or 0, *sizes])
     if most > memory:

@@ -157,7 +157,6 @@ FORGED: dict[str, tuple[str, Forge, str]] = {
     "an unknown state": (OK, rank_state(), "in which state the GPU of each rank was"),
     "no rank's state": (OK, set_(gpu_state=[None]), "in which state the GPU of each rank was"),
     "a rank too many": (OK, set_(gpu_state=[{"sm_mhz": 1980}] * 2), "in which state the GPU of each rank was"),
-    "a busy CPU": (OK, set_(busy_cpus=0.0), "busy other processes kept the CPUs"),
     "a peak beyond the GPU": (OK, set_(peak_memory=10**11), "it took 100,000,000,000 bytes of a GPU that has"),
     "a size beyond the GPU": (OK, set_(peaks=[[4, 10**11]]), "it took 100,000,000,000 bytes of a GPU that has"),
     "the host's clock": (
@@ -175,7 +174,6 @@ FORGED: dict[str, tuple[str, Forge, str]] = {
     "full, a size of nothing": (FULL, set_(full=[], gpu_state=None, peaks=[[1, 0]]), "a size that fitted before"),
     "full, half a size": (FULL, set_(full=[], gpu_state=None, peaks=[[1]]), "a size that fitted before"),
     "full, too large a size": (FULL, set_(peaks=[[1, 10**11]]), "it took 100,000,000,000 bytes of a GPU that has"),
-    "full, a busy CPU": (FULL, set_(busy_cpus=1.5), "busy other processes kept the CPUs"),
     "full, of the host": (FULL, set_(host_ran_out=True, full=[], gpu_state=None), "what the GPU said of its memory"),
 }
 
@@ -250,11 +248,10 @@ def renamed(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({}, "busy other processes kept the CPUs"),
-        ({"busy_cpus": None}, "in which state the GPU of each rank was"),
-        ({"busy_cpus": None, "gpu_state": [{"sm_mhz": 1980, "processes": 1}]}, "as on a CPU"),
+        ({}, "in which state the GPU of each rank was"),
+        ({"gpu_state": [{"sm_mhz": 1980, "processes": 1}]}, "as on a CPU"),
     ],
-    ids=["the device", "the busy_cpus too", "and a state"],
+    ids=["the device", "and a state"],
 )
 def test_a_cpus_record_that_is_renamed_verifies_nothing(more: dict[str, Any], why: str, tmp_path: Path) -> None:
     _, environment = kept("cpu-2-cores", "pythia-410m/tiny/1xcpu/naive")
