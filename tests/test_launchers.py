@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, process_of
+from tests.command_line import ROOT, process_of, trial_lines
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def test_a_trial_needs_neither_its_launcher_s_variables_nor_its_signals(tmp_path
     )
     prefix = [sys.executable, "-c", leaving]
     done = process_of(prefix, *ZERO, "--out", str(tmp_path), cwd=ROOT, CUDA_VISIBLE_DEVICES="", **OF_A_LAUNCHER)
-    [record] = map(json.loads, (tmp_path / "trials.jsonl").read_text().splitlines())
+    [record] = map(json.loads, trial_lines(tmp_path))
     assert (record["status"], record["reason"]) == ("ok", ""), done.stderr
     assert record["wrapper"].startswith("DeepSpeedEngine")
     assert "DS_ACCELERATOR" not in json.loads((tmp_path / "environment.json").read_text())["variables"]

@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 
 from repro import installation
+from tests.command_line import trial_lines
 from tests.wheels import linked, pin, wheel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -481,7 +482,7 @@ def test_what_compiles_is_measured_at_any_path(tmp_path: Path) -> None:
     words = [*small, "--methods", "free-lunch", "--out", str(tmp_path / "out")]
     done = house.run(*words, XDG_CACHE_HOME=str(tmp_path / "links"), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
-    [record] = map(json.loads, (tmp_path / "out" / "trials.jsonl").read_text().splitlines())
+    [record] = map(json.loads, trial_lines(tmp_path / "out"))
     assert (record["status"], record["compiled"]) == ("ok", True)
 
 
