@@ -119,7 +119,7 @@ def test_a_job_that_times_nothing_or_takes_turns_with_others_says_nothing(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     assert called(fork_server, tmp_path / "log", "tests.ranks:answer", value=1).busy_cpus is None
-    timed = {"building": 0.0, "timed": 0.1}
+    timed: dict[str, Any] = {"building": 0.0, "timed": 0.1}
     with Scheduler() as scheduler:
         of_turns = called(fork_server, tmp_path / "log", "tests.ranks:timed_beside_another", scheduler.address, **timed)
     assert of_turns.busy_cpus is None
@@ -127,8 +127,14 @@ def test_a_job_that_times_nothing_or_takes_turns_with_others_says_nothing(
 
 def test_a_trial_watches_the_cpus_over_its_rounds_alone(fork_server: ForkServer, tmp_path: Path) -> None:
     began = time.monotonic()
-    tiny = {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False, "compiled": False}
-    rounds = {"micro_batch": 1, "accumulation": 2, "steps": 2, "check_extrapolation": False, "trained": 8}
+    tiny: dict[str, Any] = {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False, "compiled": False}
+    rounds: dict[str, Any] = {
+        "micro_batch": 1,
+        "accumulation": 2,
+        "steps": 2,
+        "check_extrapolation": False,
+        "trained": 8,
+    }
     outcome = called(fork_server, tmp_path / "log", "repro.measure.phases:measure", **tiny, **rounds)
     whole = time.monotonic() - began
     [(seconds, _, own)] = [report.cpu_use for report in outcome.reports if report.cpu_use is not None]
