@@ -100,16 +100,41 @@ def main(arguments: Sequence[str]) -> int:
         except KeyboardInterrupt:
             code = INTERRUPTED
         except (OSError, RuntimeError) as error:
-            if not no_more_processes(str(error)):
+            if isinstance(error, FileNotFoundError) and _folder_is_gone():
+                say(_NO_FOLDER)
+                code = USAGE
+            elif no_more_processes(str(error)):
+                say(process_limit())
+                code = FAILED
+            else:
                 raise
-            say(process_limit())
-            code = FAILED
         finally:
             output.flush()
         if output.error is not None:
             say(f"cannot write the output: {output.error.strerror}")
             code = code if output.is_in_files else USAGE
     return code
+
+
+_NO_FOLDER = "the current folder was removed: change to one that exists, and run the same command again"
+
+
+def _folder_is_gone() -> bool:
+    """Return whether the current folder was removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _check_process() -> None:
+    """Raise UserError where no fork server would start, or this user could not read what a run writes."""
+    if _folder_is_gone():
+        raise UserError(_NO_FOLDER)
+    os.umask(mask := os.umask(0o077))
+    if mask & 0o700:
+        raise UserError(f"umask {mask:03o} takes your own access from what is written: set another, such as umask 022")
 
 
 # Signals that nohup and a shell's & ignore on purpose, and those that Python itself ignores.
@@ -169,6 +194,8 @@ def _run(words: list[str], output: _Output) -> int:
     if words[0] not in HELP:
         _overview().parse_args(words)
     given = parser(words[0]).parse_args(words[1:])
+    if words[0] in _MEASURING:
+        _check_process()
     own_models.register(given)
     output.folds = vars(given).get("format") in (None, "text")
     output.is_in_files = words[0] in _MEASURING

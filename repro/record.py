@@ -361,7 +361,8 @@ class Observed:
     `losses` are those of the first rank's first micro-steps, None where not finite; `trained_losses` those of the
     training steps that a run with methods of one's own adds at the end, at the peak learning rate.
     `extrapolation_error` is that of the derived step against `whole_steps`, relative. `busy_cpus` is the number of CPUs
-    that other processes used while the model was built and timed, None on a GPU and for interleaved measurements.
+    that other processes used, at least, while the rounds were timed; None for interleaved measurements. In older
+    records it is the mean over building and compiling as well, and None beside a GPU.
     `mean_power` has, for each rank, the watts of its GPU while the rounds were timed, by its energy counter. `launches`
     counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step `with` reduction and in
     one `update`, outside the timed rounds; None on a CPU.

@@ -93,6 +93,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # after the line that pytest ends with
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """Says in one last line how many tests were skipped for what this machine lacks, and how to get it: their reasons
+    begin with `needs`."""
+    yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(session.config, "workerinput"):
+        return
+    reasons = (report.longrepr[2].removeprefix("Skipped: ") for report in reporter.stats.get("skipped", ()))
+    if lacking := Counter(reason for reason in reasons if reason.startswith("needs ")):
+        reporter.write_line(f"skipped: {'; '.join(f'{count} x {reason}' for reason, count in lacking.most_common())}")
+
+
 @pytest.fixture(autouse=True)
 def same_signals() -> Iterator[None]:
     """Undoes what commands called in this process do with signals: what they ignore, a program that a later test starts

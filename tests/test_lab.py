@@ -155,7 +155,7 @@ def test_each_epoch_takes_every_image_once_in_an_order_of_its_own(in_ranks: InRa
     assert sorted(one) == sorted(two) == [*range(40)]
     assert len({tuple(one), tuple(two), tuple(range(40))}) == 3
     batch = ["read", "wait", "step", "update", "wait"]
-    assert found["output"] == ["started", *batch * 6]
+    assert found["output"] == ["started", *batch * 6, "cpu_use"]
     assert [len(batch) for batch in found["reads"]] == [16, 16, 8] * 2
     assert found["asked"] == ["gan", 16, "naive", 1, {"compiled": False, "tf32": False}]
     assert found["bar"] == 6, "a byte a batch"

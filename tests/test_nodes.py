@@ -27,7 +27,7 @@ from repro.measure.rank_reports import Report
 from repro.measure.server import Job, Outcome
 from repro.record import Trial
 from repro.run.plan import Options
-from tests.command_line import ROOT, process, refusal
+from tests.command_line import ROOT, process, refusal, trial_lines
 
 VIT = ["run", "--models", "vit", "--processes", "1"]
 LONG = [*VIT, "--steps", "100000"]  # two trials, of which the first outlives any test
@@ -109,7 +109,7 @@ def ends(*processes: subprocess.Popen[str], within: float = 120) -> list[tuple[i
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in trial_lines(folder)]
 
 
 def repro_of(torchrun: subprocess.Popen[str]) -> psutil.Process:

@@ -15,8 +15,8 @@ from repro.console import UserError
 from repro.models import own, specification
 from repro.models.recipe import Images, Text
 from repro.models.specification import Fields
-from repro.run.results import RECIPES, TRIALS
-from tests.command_line import answer, process, refusal, repro
+from repro.run.results import RECIPES
+from tests.command_line import answer, process, refusal, repro, trial_lines
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -245,7 +245,7 @@ def measured(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_run_measures_tiny_versions_and_the_same_command_resumes_it(measured: Path) -> None:
-    lines = [json.loads(line) for line in (measured / TRIALS).read_text().splitlines()]
+    lines = [json.loads(line) for line in trial_lines(measured)]
     assert [line["status"] for line in lines] == ["ok", "ok"], "the second run measured nothing again"
     assert [line["recipe"].rpartition("-")[0] for line in lines] == ["llama", "recipe"]
     assert {line["scale"] for line in lines} == {"tiny"}

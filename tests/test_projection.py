@@ -21,10 +21,19 @@ from repro.record import Record, Trial, derive
 from repro.report.terminal import sentences
 from repro.run.corrected import corrected_table
 from repro.run.projection import Projection
-from repro.run.results import TRIALS
 from repro.run.verdict import Verdict, judge, judge_tables
 from repro.validity import contradiction
-from tests.command_line import altered, answer, documentation, process, record, refusal, repro, results_folder
+from tests.command_line import (
+    altered,
+    answer,
+    documentation,
+    process,
+    record,
+    refusal,
+    repro,
+    results_folder,
+    trial_lines,
+)
 
 NO_SECONDS = {"without": 0.0, "with": 0.0, "update": 0.0}
 
@@ -308,7 +317,7 @@ def test_a_run_projects_after_it_measured_and_resumes_each_apart(tmp_path: Path)
     command += ["--steps", "2", "--out", str(tmp_path / "run")]
     done = process(*command)
     assert done.returncode == 0, done.stderr
-    measured, beside = map(json.loads, (tmp_path / "run" / TRIALS).read_text().splitlines())
+    measured, beside = map(json.loads, trial_lines(tmp_path / "run"))
     assert (measured["origin"], measured["count"], measured["measured_on"]) == ("measured", 1, None)
     assert (beside["origin"], beside["count"], beside["measured_on"]) == ("projected", 2, 1)
     assert measured["communication"] is None
@@ -318,7 +327,7 @@ def test_a_run_projects_after_it_measured_and_resumes_each_apart(tmp_path: Path)
     assert all(loss is not None for loss in beside["losses"])
     again = process(*command)
     assert again.returncode == 0, again.stderr
-    assert len((tmp_path / "run" / TRIALS).read_text().splitlines()) == 2, "both were finished"
+    assert len(trial_lines(tmp_path / "run")) == 2, "both were finished"
 
 
 def test_predict_takes_what_one_measured_gpu_projects_and_predicts_the_rest() -> None:

@@ -27,9 +27,11 @@ from typing import Any
 import pytest
 
 from repro import installation
+from tests.command_line import trial_lines
 from tests.wheels import linked, pin, wheel
 
 ROOT = Path(__file__).resolve().parents[1]
+UV = ROOT / ".venv" / "uv" / "bin" / "uv"
 _NO_BYTECODE = shutil.ignore_patterns("__pycache__")
 STACKS = ["requirements.lock", "locks/cpu.lock"]
 OTHER_STACKS = ["locks/volta.lock", "locks/paper.lock", "locks/latest.lock"]
@@ -107,10 +109,10 @@ class House:
         if (ROOT / ".venv" / "uv").is_dir():
             shutil.copytree(ROOT / ".venv" / "uv", self.root / ".venv" / "uv")
 
-    def hand_on_uv(self, first: str = "") -> None:
-        """Has pip install a uv that hands on to this checkout's, when it has one, after a line of shell."""
-        uv = ROOT / ".venv" / "uv" / "bin" / "uv"
-        if not uv.exists():
+    def hand_on_uv(self, first: str = "", uv: Path = UV) -> None:
+        """Has pip install a uv that hands on to this checkout's, when it has one, after a line of shell. `uv` is where
+        that is found then."""
+        if not UV.exists():
             pytest.skip("this checkout has no uv of its own")
         script = {"uv-1.0.data/scripts/uv": f'#!/bin/sh\n{first}\nexec {uv} "$@"\n'}
         (self.root / "locks" / "installer.lock").write_text(pin(wheel(self.wheels, "uv", "1.0", script)))
@@ -480,7 +482,7 @@ def test_what_compiles_is_measured_at_any_path(tmp_path: Path) -> None:
     words = [*small, "--methods", "free-lunch", "--out", str(tmp_path / "out")]
     done = house.run(*words, XDG_CACHE_HOME=str(tmp_path / "links"), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
-    [record] = map(json.loads, (tmp_path / "out" / "trials.jsonl").read_text().splitlines())
+    [record] = map(json.loads, trial_lines(tmp_path / "out"))
     assert (record["status"], record["compiled"]) == ("ok", True)
 
 
@@ -682,7 +684,8 @@ def test_where_file_locks_do_not_work_a_set_up_says_so_and_goes_on(house: House,
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounts")
 def test_a_set_up_needs_no_temporary_folder(house: House, tmp_path: Path) -> None:
-    house.hand_on_uv()
+    house.hand_on_uv(uv=Path("/mnt/uv"))
+    shutil.copy(UV, tmp_path)  # the checkout, as the tests' folder, may lie in /tmp or /mnt, where nothing is then
     script = f"""
     mount --bind {tmp_path} /mnt && mount -t tmpfs -o ro none /var/tmp && mount -t tmpfs -o ro none /tmp || exit 77
     exec env PIP_FIND_LINKS=/mnt/wheels TMPDIR=/nowhere /mnt/house/run_all.sh cells

@@ -220,7 +220,7 @@ class Check:
             Results(folder) as results,
             ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,
         ):
-            environment.keep(found, folder)
+            environment.keep(found, folder, results.append_line)
             known = environment.stack(self._devices, stack.packages, stack.python)
             bench = Bench(server, known, gpu_of(self._devices), results.logs)
             opened = _Opened(stack.name, self.folder, found, results, server, bench)
@@ -322,7 +322,7 @@ class _Opened:
                 f"{self.stack}: {foreign}, which makes two stacks alike: unset PYTHONPATH, and take away what leads "
                 f"elsewhere, such as an editable install or a .pth file; what was measured is kept in {self.kept}"
             )
-        environment.keep(self.described.with_imports(imports), self.results.folder)
+        environment.keep(self.described.with_imports(imports), self.results.folder, self.results.append_line)
         self.imports = imports
 
     @contextmanager

@@ -356,7 +356,7 @@ def notes_on(record: Record) -> list[str]:
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     about += record.warnings
     if (others := cpu_disturbance(record.observed.busy_cpus)) is not None:
-        about.append(f"{others} while it was built and timed: its steps may have taken longer than alone")
+        about.append(f"{others} while it was timed: its steps may have taken longer than alone")
     if record.observed.extrapolation_error is not None:
         about.append(f"extrapolated step against whole steps: {record.observed.extrapolation_error:+.1%}")
     return about + _noise_note(record)
