@@ -799,7 +799,7 @@ def test_claims_on_the_h100_are_reported_by_the_chosen_clock() -> None:
     def output(*clock: str) -> dict[str, Any]:
         return {row["id"]: row for row in answer("claims", "--measured", folder, *clock)}
 
-    true, authors = output(), output("--clock", "authors")
+    true, authors = output(), output("--by", "authors")
     assert (true["table-1-cells"]["recomputed"], authors["table-1-cells"]["recomputed"]) == (2, 4)
     assert "by the authors' clock 4 cells" in true["table-1-cells"]["reason"]
     assert "by true days 2 cells" in authors["table-1-cells"]["reason"]

@@ -326,12 +326,12 @@ def test_report_opens_with_a_sentence_for_each_clock_the_chosen_one_first(tmp_pa
     assert output.startswith(f"VERDICT\n\n{true} measured.\n{by_authors}\n")
     assert f"> {true} measured.\n>\n> {by_authors}\n" in text.read_text()
     assert by_authors in unescape(drawn.read_text())
-    again = repro("report", folder, "--clock", "authors")
+    again = repro("report", folder, "--by", "authors")
     assert again.returncode == 0, "a report judges, and fails no one"
     assert "compared by the authors' clock: 0 reproduced, 1 differing (1 faster)" in again.stdout.splitlines()[2]
     assert again.stdout.splitlines()[3] == "By true days, of 1 cell: 1 reproduced, 0 differing."
-    assert f"report {folder} --clock authors" in text.read_text(), "the command that gives this report"
-    assert f"claims --measured {folder} --clock authors" in text.read_text()
+    assert f"report {folder} --by authors" in text.read_text(), "the command that gives this report"
+    assert f"claims --measured {folder} --by authors" in text.read_text()
 
 
 def test_the_h100_report_has_the_true_days_and_small_beside_them_the_authors() -> None:

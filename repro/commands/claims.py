@@ -13,8 +13,8 @@ from ..claims.facts import shown
 from ..claims.measured import unsettling
 from ..console import say
 from ..formats import FOR_MACHINES, Format, add_format, path, prose, render
-from ..record import add_clock
 from ..run.reading import add_measured, measured
+from .day_options import add_by, add_stack
 from .printout import answered
 
 
@@ -31,7 +31,8 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="check what is about the survey on these answers: the authors' artifacts/survey.csv, or others'; several "
         "times for several files",
     )
-    add_clock(parser)
+    add_by(parser, printed=False)
+    add_stack(parser, "paper")
     add_format(parser)
 
 
@@ -44,9 +45,9 @@ def main(given: argparse.Namespace) -> int:
 
         answers = read_answers(given.survey)
     if given.id is not None:
-        print(_traced(check(given.id, records, given.clock, answers), given.format))
+        print(_traced(check(given.id, records, given.by, answers), given.format))
         return 0
-    checked = check_all(records, given.clock, answers)
+    checked = check_all(records, given.by, answers)
     if runs and (why := unsettling(runs.records)):
         say(f"{runs.name}: {why}")
     if given.format in FOR_MACHINES:

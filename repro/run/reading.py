@@ -115,6 +115,11 @@ class Joined:
         return listing([str(run.folder) for run in self.runs])
 
     @property
+    def stack(self) -> str:
+        """Return the stacks of the runs as text for a sentence."""
+        return listing([*dict.fromkeys(run.environment.stack or "a stack that it does not name" for run in self.runs)])
+
+    @property
     def devices(self) -> list[Device]:
         """Return the GPUs of all runs; empty for the CPU."""
         return [device for run in self.runs for device in run.devices]
