@@ -343,6 +343,10 @@ def test_the_h100_report_has_the_true_days_and_small_beside_them_the_authors() -
     assert content.headline.beside == (
         "By the authors' clock, of 14 cells: 5 reproduced, 9 differing (7 faster, 2 slower)."
     )
+    stacks = [f"torch 2.11.0, transformers {version}, timm 1.0.31" for version in ("5.17.0", "5.23.0")]
+    assert (
+        f"Measured on {' and on '.join(stacks)}; the printed days are of the paper's stack." in content.headline.behind
+    )
     table_1, table_4 = content.grids
     roberta = dict(table_1.lines)["RoBERTa"][12]
     assert (roberta.text, roberta.below, roberta.beside, roberta.kind) == ("175", "248", "231", "slower")

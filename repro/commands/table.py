@@ -66,8 +66,8 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
     from ..run import corrected
 
     stack, modern = traced(given.stack), given.methods is not None
-    of_run = (runs.verdicts, f"{runs.stack} of {runs.name}") if runs else ()
-    found = corrected.corrected_table(given.number, given.by, stack, *of_run, modern=modern)
+    verdicts, ran = (runs.verdicts, f"{runs.stack} of {runs.name}") if runs else ((), "")
+    found = corrected.corrected_table(given.number, given.by, stack, verdicts, ran, modern)
     if given.format in FOR_MACHINES:
         print(render([asdict(row) for row in found], given.format))
         return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import command, models
-from ..claims import Checked, check_all
+from ..claims import Checked, check_all, origins
 from ..claims.claim import ClaimVerdict
 from ..claims.facts import shown
 from ..formats import counted, figures, from_to, listing, percent, shell_words, size, tallied, were
@@ -144,7 +144,7 @@ def _published() -> Content:
             {"table": table} | row for table, rows in corrected.items() for row in measured_elsewhere(rows)
         ],
         figures=[*all_figures(()), *further()],
-        claims_text=counts_text(checked),
+        claims_text=f"{counts_text(checked)} {origins(checked)}",
         claims=tables(checked),
         audit=[*audit_summary(rows), *queue_summary(rows)],
         audit_without_queue=queue_rows(rows),
@@ -291,6 +291,7 @@ def _claim(one: Checked) -> dict[str, Any]:
         "verdict": one.verdict,
         "published": claim.text,
         "recomputed": claim.with_unit(shown(one.working.value.value)) if one.working else None,
+        "by true days": claim.with_unit(one.by_true_days.shown) if one.by_true_days else None,
         "why": one.reason,
         "where": claim.source,
         "id": claim.id,

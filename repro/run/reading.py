@@ -117,7 +117,7 @@ class Joined:
     @property
     def stack(self) -> str:
         """Return the stacks of the runs as text for a sentence."""
-        return listing([*dict.fromkeys(run.environment.stack or "a stack that it does not name" for run in self.runs)])
+        return " and ".join(dict.fromkeys(run.environment.stack or "an unnamed stack" for run in self.runs))
 
     @property
     def devices(self) -> list[Device]:
