@@ -10,10 +10,11 @@ from typing import Any
 from .. import command
 from ..formats import FOR_MACHINES, add_format, counted, prose, render
 from ..predict.audit import Audited, audit, audit_measured, queue_summary, summary, without_queue
+from ..predict.traces import of_stack
 from ..report.causes import Cause, causes
 from ..run.reading import add_measured
 from ..run.reading import measured as read_measured
-from .day_options import add_stack, traced
+from .day_options import add_stack
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     runs = read_measured(given.measured) if given.measured else None
     records = runs.records if runs else ()
-    rows = without_queue(audit(), traced(given.stack))
+    rows = without_queue(audit(), of_stack(given.stack))
     measured = audit_measured(records)
     found = causes(rows, records)
     if given.format in FOR_MACHINES:

@@ -13,8 +13,9 @@ from ..claims.facts import shown
 from ..claims.measured import unsettling
 from ..console import say
 from ..formats import FOR_MACHINES, Format, add_format, path, prose, render
+from ..predict.traces import of_stack
 from ..run.reading import add_measured, measured
-from .day_options import add_by, add_stack, traced
+from .day_options import add_by, add_stack
 from .printout import answered
 
 
@@ -44,7 +45,7 @@ def main(given: argparse.Namespace) -> int:
         from .survey import read_answers  # with predictions, which nothing else here needs
 
         answers = read_answers(given.survey)
-    stack = traced(given.stack)
+    stack = of_stack(given.stack)
     if given.id is not None:
         print(_traced(check(given.id, records, given.by, answers, stack), given.format))
         return 0

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Literal, get_args
-
-if TYPE_CHECKING:
-    from ..predict.traces import Traced
+from typing import Literal, get_args
 
 By = Literal["true", "printed", "authors"]  # true days, the paper's printed ones, days by the authors' clock
 Stack = Literal["paper", "today"]
@@ -30,13 +27,6 @@ def add_stack(parser: argparse.ArgumentParser, default: Stack) -> None:
         "--stack",
         choices=get_args(Stack),
         default=default,
-        help="predict for the paper's software stack (torch 2.3.1, transformers 4.42.3) or for today's, that of the "
-        f"newest traces (default: {default})",
+        help="predict for the paper's software stack (torch 2.3.1, transformers 4.42.3) or for today's, the newest "
+        f"traces (default: {default})",
     )
-
-
-def traced(stack: Stack) -> Traced:
-    """Return the stack whose traces predict for the paper's software, or for today's."""
-    from ..predict.traces import PAPER_STACK, shipped
-
-    return PAPER_STACK if stack == "paper" else shipped()[-1]

@@ -10,10 +10,11 @@ from dataclasses import asdict
 from ..console import UserError
 from ..formats import FOR_MACHINES, FORMATS, add_format, prose, render
 from ..paper.tables import TABLES
+from ..predict.traces import of_stack
 from ..record import BY_DAYS, CLOCKS, DAYS, DEFAULT, Clock, other
 from ..report.tables import NUMBERS, Number, Rows, layout, rows
 from ..run.reading import Joined, add_measured, measured
-from .day_options import add_by, add_stack, traced
+from .day_options import add_by, add_stack
 
 _USE_IT = "use it as in table 1 --by true"
 
@@ -65,7 +66,7 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
     """Print Table 1 or 4 by true days, or by those of the authors' clock."""
     from ..run import corrected
 
-    stack, modern = traced(given.stack), given.methods is not None
+    stack, modern = of_stack(given.stack), given.methods is not None
     verdicts, ran = (runs.verdicts, f"{runs.stack} of {runs.name}") if runs else ((), "")
     found = corrected.corrected_table(given.number, given.by, stack, verdicts, ran, modern)
     if given.format in FOR_MACHINES:

@@ -191,6 +191,11 @@ def as_printed(cell: Cell, stack: Traced) -> Forecast:
     return ranked((_at(cell, stack, settings, row.mbs) for settings in row.readings()), by_authors=True)[0]
 
 
+def best_of_search(cell: Cell, stack: Traced) -> Forecast:
+    """Predict the fastest settings of the whole search for a cell of Table 1, by true days."""
+    return ranked(_at(cell, stack, settings) for settings in search_space(cell.gpus))[0]
+
+
 def printed_row(cell: Cell) -> PublishedSettings | None:
     """Return the row of Appendix J with a cell's settings; None for Table 4, and where there is none."""
     return None if cell.table == "4" else {row.place: row for row in published_settings()}.get(cell.place)

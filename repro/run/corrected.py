@@ -10,10 +10,9 @@ from statistics import median
 from typing import Any, Literal
 
 from ..formats import are, by_machine, cell_text, counted, first, from_to, listing
-from ..paper.arithmetic import recipe_of
 from ..paper.measured_days import measured
 from ..paper.tables import AtPlace, Cell, State, Table, cells, printed
-from ..predict.forecast import Forecast, corrected, fastest, printed_row
+from ..predict.forecast import Forecast, best_of_search, corrected, printed_row
 from ..predict.traces import PAPER_STACK, Traced
 from ..record import DAYS, DEFAULT, Clock
 from .verdict import PROJECTED, Verdict, Word
@@ -220,7 +219,7 @@ def _faster(cell: Cell, choice: Forecast, stack: Traced, by: Clock) -> Forecast 
     for Table 4, which is of no search."""
     if cell.table == "4" or by == "authors":
         return None
-    best = fastest(recipe_of(cell.model), choice.machine, stack)
+    best = best_of_search(cell, stack)
     if best.days is None or (choice.days and choice.days.value <= _WORTH_SAYING * best.days.value):
         return None
     return best
