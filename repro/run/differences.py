@@ -9,6 +9,10 @@ from math import log
 from ..formats import figures, listing
 from ..paper.arithmetic import paper_gpu
 from ..paper.tables import Cell
+from ..predict.calibration import EVERYTHING, calibrations
+from ..predict.forecast import forecast
+from ..predict.hardware import Machine
+from ..predict.traces import PAPER_STACK, Traced, shipped
 from ..record import CLOCKS, Clock, Record, days_text
 
 NOT_EXPLAINED = "not explained"
@@ -34,12 +38,6 @@ def _explanations(
 ) -> Iterator[tuple[float, str]]:
     """Yield days and their arithmetic for each thing that the paper did otherwise, alone and with others: its clock,
     its stack, its micro batch. Another clock's days are measured too; the rest is predicted, as a ratio."""
-    # Only a cell that differs needs predictions, which are slow to load.
-    from ..predict.calibration import EVERYTHING, calibrations
-    from ..predict.forecast import forecast
-    from ..predict.hardware import Machine
-    from ..predict.traces import PAPER_STACK, Traced, shipped
-
     (recipe, settings), today = record.recipe_and_settings, shipped()[-1]
     machine, fitted = Machine(paper_gpu(cell.gpu), cell.gpus), calibrations()[EVERYTHING]
 

@@ -14,7 +14,6 @@ from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import TOLERANCE, AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
 from ..record import CLOCKS, DEFAULT, Clock, Origin, Record, days_text, other
 from ..validity import Answer, disturbance, feasible, larger_may_fit
-from .differences import explain_difference
 from .settings_search import standing
 
 Word = Literal[
@@ -264,6 +263,9 @@ class _Judge:
 
     def _explained(self, record: Record) -> str:
         """Return an explanation why the days of a record differ from the printed ones."""
+        # Only a cell that differs needs predictions, which are slow to load.
+        from .differences import explain_difference
+
         row = self.published if record.settings in self.readings and self.cell.table == "1" else None
         return explain_difference(
             record,
