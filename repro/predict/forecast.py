@@ -179,7 +179,8 @@ def corrected(cell: Cell, stack: Traced = PAPER_STACK) -> Forecast:
     fitting = [each for each in found if row is None or each.micro_batch >= row.mbs]
     if row is None or not fitting:
         return ranked(found, by_authors=True)[0]
-    return ranked((_at(cell, stack, each.settings, row.mbs) for each in fitting), by_authors=True)[0]
+    printed = (each if each.micro_batch == row.mbs else _at(cell, stack, each.settings, row.mbs) for each in fitting)
+    return ranked(printed, by_authors=True)[0]
 
 
 @cache
@@ -207,6 +208,7 @@ def _choices(cell: Cell, stack: Traced) -> list[Forecast]:
     return [_at(cell, stack, settings) for settings in (row.readings() if row else space)]
 
 
+@cache  # the search has the readings' settings too
 def _at(cell: Cell, stack: Traced, settings: Settings, micro_batch: int | None = None) -> Forecast:
     machine, fitted = Machine(paper_gpu(cell.gpu), cell.gpus), calibrations()[EVERYTHING]
     return forecast(recipe_of(cell.model), machine, settings, fitted, stack, micro_batch=micro_batch)
