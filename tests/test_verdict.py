@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from repro.predict.forecast import forecast
 from repro.predict.hardware import Machine
 from repro.predict.traces import PAPER_STACK, Traced, shipped
 from repro.record import Clock, Record, Status, Trial
+from repro.run.differences import explain_difference
 from repro.run.reading import read
 from repro.run.verdict import Verdict, comparable_with_cell, explain, judge, within
 from tests.command_line import ROOT, altered
@@ -167,6 +169,16 @@ def test_the_stack_explains_days_that_it_brings_within_the_tolerance() -> None:
     assert found.reason.startswith("the stack explains it: ")
     assert found.reason.endswith(f"/ {figures(here)} predicted at MBS 16 on today's stack = 15.1 days")
     assert found.true.reason.startswith("the launch queue and the stack explain it: "), "their clock is the authors'"
+
+
+def test_what_is_predicted_not_to_train_explains_nothing() -> None:
+    one = clocks("free_lunch+zero_3+offloading", true=80.0, authors=30.0, count=1)
+    on_1 = Cell("1", "Pythia-6.9B", "A100", 1, 18, "days", "a test")
+    agrees = partial(within, expected=18, tolerance=0.15)
+    text = explain_difference(
+        replace(one, recipe="pythia-6.9b"), on_1, 16, "true", lambda days: agrees(days) == "reproduced"
+    )
+    assert text == "not explained", "the paper's hosts do not hold what is offloaded"
 
 
 def test_of_several_explanations_that_fit_the_nearest_stands() -> None:

@@ -41,10 +41,9 @@ def _explanations(
     (recipe, settings), today = record.recipe_and_settings, shipped()[-1]
     machine, fitted = Machine(paper_gpu(cell.gpu), cell.gpus), calibrations()[EVERYTHING]
 
-    def predicted(stack: Traced, micro_batch: int, clock: Clock) -> float:
+    def predicted(stack: Traced, micro_batch: int, clock: Clock) -> float | None:
         found = forecast(recipe, machine, settings, fitted, stack, micro_batch=micro_batch)
-        days = found.days.value if clock == "true" and found.days else found.authors_days
-        return days or float("nan")  # which agrees with nothing
+        return found.days.value if clock == "true" and found.days else found.authors_days
 
     for by in CLOCKS:
         measured, here = record.days_by(by), record.micro_batch_by(by)
@@ -65,6 +64,8 @@ def _explanations(
                 yield measured, f"{what} agree, and {_SHOWS}"
                 continue
             then, now = predicted(stack, micro_batch, by), predicted(today, here, by)
+            if then is None or now is None:
+                continue
             days = measured * then / now
             at = f"at MBS {micro_batch} on {'the paper' if stack == PAPER_STACK else 'today'}'s stack"
             yield (
