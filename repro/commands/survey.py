@@ -35,7 +35,7 @@ _MOST_PROBLEMS = 30  # lines on what was left out
 _TRAINING = {"models", *map(str.lower, LASTS)}  # options of what people can train
 _ORIGIN = (
     "Days are those that one would really wait, on the paper's stack, of a model of your own on the installed one: of "
-    "the paper's cells as `table 1 --by true` predicts them, or those of the free lunch alone where these are "
+    "the paper's cells as `table 1 --corrected` predicts them, or those of the free lunch alone where these are "
     "predicted to be fewer, measured where that is the origin; of other GPUs predicted."
 )
 
