@@ -29,6 +29,9 @@ _FRONT_DOOR = (
 _MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # their results are in files even if stdout fails
 
 
+_RENAMED = {"--clock": "--by"}
+
+
 class _Once(argparse.Action):
     """Stores a value, and refuses an option given twice: argparse would drop the first without a message."""
 
@@ -75,6 +78,8 @@ class _Parser(argparse.ArgumentParser):
             name = option.removeprefix("--")
             if name == option or " " in name or any(each.startswith(name) for each in known):  # argparse completes it
                 continue
+            if (now := _RENAMED.get(option)) in self._option_string_actions:
+                raise UserError(f"{option} is {now} now, with the same values; see {self.prog} --help")
             if meant := suggest_names(name, known):
                 raise UserError(f"unknown option {option}: did you mean {' or '.join(f'--{each}' for each in meant)}?")
         return super().parse_known_args(args, namespace)

@@ -6,7 +6,6 @@ synchronisation, which ends when the last kernel is launched.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, field, replace
 from statistics import mean, median
 from typing import Literal, get_args
@@ -523,14 +522,3 @@ def other(clock: Clock) -> Clock:
 def days_text(days: float, clock: Clock) -> str:
     """Return days with the name of their clock: 8.2 true days, 1.7 days by the authors' clock."""
     return f"{days:.1f} {DAYS[clock]}"
-
-
-def add_clock(parser: argparse.ArgumentParser) -> None:
-    """Add the option --clock to a parser."""
-    parser.add_argument(
-        "--clock",
-        choices=CLOCKS,
-        default=DEFAULT,
-        help="the days that are held against the printed ones: true, what one would wait (default), or the authors' "
-        "clock, host time without synchronisation",
-    )

@@ -21,11 +21,11 @@ _TIMING = re.compile("seconds to predict both tables.*?(yes|no|true|false)", re.
 _RUNS = ["results/cpu-2-cores", "results/h100/text", "results/h100/vision"]
 _TABLES = [
     *("table 1", "table 3", "table 4", "table 5", "table 6", "table 7", "table j"),
-    *("table 1 --corrected", "table 4 --corrected"),
+    *("table 1 --by true", "table 4 --by true"),
     *(f"table 1 --measured {run}" for run in _RUNS),
     *(f"table j --measured {run}" for run in _RUNS[1:]),
     *("audit", f"audit --measured {_RUNS[1]}"),
-    *("claims", f"claims --measured {_RUNS[1]}", f"claims --measured {_RUNS[1]} --clock authors"),
+    *("claims", f"claims --measured {_RUNS[1]}", f"claims --measured {_RUNS[1]} --by authors"),
     *("predict --models pythia-1b --gpu H100 --gpus 4", "predict --validate"),
     f"predict --measured {_RUNS[1]} --gpu H100",
     *(

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from repro.claims import check, check_all
+from repro.claims import check, check_all, facts
 from repro.claims.claim import MEASURED, RECOMPUTED, SURVEYED, Claim, Relation, judge, listed
 from repro.claims.facts import Row, Working, mean, shown, total
 from repro.console import UserError
@@ -29,8 +29,12 @@ from repro.money.offers import machine_price
 from repro.money.prices import known_systems, parts, price_list, servers
 from repro.paper.arithmetic import recipe_of
 from repro.paper.settings import Settings, search_space
-from repro.paper.tables import COUNTS, cells, quantities
+from repro.paper.tables import COUNTS, cells, published_settings, quantities
+from repro.predict.traces import shipped
 from repro.record import Record, Status
+from repro.report.content import compose
+from repro.report.markdown import markdown
+from repro.run.corrected import corrected_table
 from tests.command_line import ROOT, altered, answer, documentation, record, refusal, repro, results_folder
 
 CHECKED = {checked.claim.id: checked for checked in check_all()}
@@ -822,13 +826,49 @@ def test_claims_go_by_true_days_and_say_what_the_authors_clock_gives() -> None:
     assert check("one-gpu-memory-saving", early).reason == check("one-gpu-memory-saving", gain).reason, "a ratio"
 
 
+def test_a_claim_that_rests_on_days_has_its_number_by_true_days_beside() -> None:
+    by_true = {id: one.by_true_days for id, one in CHECKED.items() if one.by_true_days}
+    assert len(by_true) == 30
+    assert {"eight-a100-days", "mean-speedup", "a100-run-cost", "review-budget-160k"} <= by_true.keys()
+    assert by_true.keys().isdisjoint({"four-h100-cost", "naive-infeasible", "lab-t4-minutes", "review-50k-to-100k"})
+    (cell,) = (row for row in corrected_table("1") if row.place == ("Pythia-1B", "A100", 8))
+    days = by_true["eight-a100-days"]
+    assert (days.value, days.origin) == (cell.days, "predicted for torch 2.3.1, transformers 4.42.3")
+    assert cell.days is not None
+    lifespan = 5 * 365
+    assert by_true["a100-run-cost"].value == pytest.approx(facts.machine("A100", 8).value.value * cell.days / lifespan)
+    assert CHECKED["eight-a100-days"].verdict == "holds", "a claim is judged on the printed inputs"
+
+
+def test_true_days_are_a_runs_where_it_measured_a_cell() -> None:
+    published = next(row for row in published_settings() if row.place == ("Pythia-1B", "H100", 4))
+    run = [record("pythia-1b", each.id, 12.0, gpu="H100", count=4, true_days=15.0) for each in published.readings()]
+    found = check("four-h100-days", run).by_true_days
+    assert found is not None
+    assert found.origin == "measured"
+    assert found.value == pytest.approx(15.0)
+
+
+def test_true_days_of_claims_stand_in_every_output_with_their_stack() -> None:
+    rows = {row["id"]: row for row in answer("claims", "--stack", "today")}
+    row = rows["eight-a100-days"]
+    assert (row["recomputed"], row["true_days"]) == (9, f"predicted for {shipped()[-1]}")
+    assert rows["four-h100-cost"]["by_true_days"] is rows["four-h100-cost"]["true_days"] is None
+    text = repro("claims").stdout
+    assert "By true days: the number with days that one would really wait, predicted for torch 2.3.1" in text
+    line = next(line for line in text.splitlines() if line.startswith("eight-a100-days"))
+    assert line.split()[1:6] == ["holds", "9", "days", "9", "16.1"]
+    assert "by true days: 16.1 days, predicted for torch 2.3.1" in repro("claims", "eight-a100-days").stdout
+    assert "recomputed 9 days (by true days 16.1 days)" in markdown(compose())
+
+
 def test_claims_on_the_h100_are_reported_by_the_chosen_clock() -> None:
     folder = str(ROOT / "results" / "h100" / "text")
 
     def output(*clock: str) -> dict[str, Any]:
         return {row["id"]: row for row in answer("claims", "--measured", folder, *clock)}
 
-    true, authors = output(), output("--clock", "authors")
+    true, authors = output(), output("--by", "authors")
     assert (true["table-1-cells"]["recomputed"], authors["table-1-cells"]["recomputed"]) == (2, 4)
     assert "by the authors' clock 4 cells" in true["table-1-cells"]["reason"]
     assert "by true days 2 cells" in authors["table-1-cells"]["reason"]

@@ -413,7 +413,7 @@ def test_table_1_is_predicted_with_free_lunch_and_today_side_by_side() -> None:
 
 
 def test_table_1_in_true_days_gains_a_column_and_recommend_takes_its_days() -> None:
-    rows = json.loads(repro("table", "1", "--corrected", "--methods", "modern", "--format", "json").stdout)
+    rows = json.loads(repro("table", "1", "--by", "true", "--methods", "modern", "--format", "json").stdout)
     [vit] = [row for row in rows if (row["model"], row["gpu"], row["gpus"]) == ("ViT", "H100", 1)]
     assert vit["modern_days"] < vit["days"] / 2
     assert vit["modern_settings"].startswith("modern+bf16")
@@ -422,7 +422,7 @@ def test_table_1_in_true_days_gains_a_column_and_recommend_takes_its_days() -> N
     [one] = [row for row in offers["rows"] if row["gpus"] == 1]
     assert one["origin"] == "predicted"
     assert one["days"] == pytest.approx(vit["modern_days"], rel=0.05)
-    assert "use it as in table 1 --corrected" in refusal("table", "4", "--corrected", "--methods", "modern")
+    assert "use it as in table 1 --by true" in refusal("table", "4", "--by", "true", "--methods", "modern")
     assert "leave out --predicted" in refusal(*words, "--predicted")
     own = ["recommend", "--model", "vit", "--gpu", "docs/own-gpu.toml", "--methods", "modern"]
     assert "--measured changes nothing of --gpu" in refusal(*own, "--measured", "results/h100/vision")

@@ -615,7 +615,7 @@ def test_the_page_on_projections_has_the_errors_of_projected_columns(
     assert f"| {gpus} | {' | '.join(cells)} |" in (ROOT / "docs" / "projection.md").read_text()
 
 
-@pytest.mark.parametrize("command", [("audit",), ("table", "1", "--corrected"), ("table", "4", "--corrected")])
+@pytest.mark.parametrize("command", [("audit",), ("table", "1", "--by", "true"), ("table", "4", "--by", "true")])
 def test_the_page_on_predictions_quotes_what_the_queue_says_of_the_paper(command: tuple[str, ...]) -> None:
     printed = " ".join(repro(*command).stdout.split())
     page = re.sub(r"\s(> )?", " ", " ".join(PREDICTION.read_text().split()))

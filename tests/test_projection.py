@@ -156,7 +156,7 @@ def test_the_corrected_table_takes_measured_then_projected_then_predicted_days(t
     )
     rows = {
         (row["model"], row["gpu"], row["gpus"]): row
-        for row in answer("table", "1", "--corrected", "--measured", str(folder))
+        for row in answer("table", "1", "--by", "true", "--measured", str(folder))
     }
     days = {
         count: (row["origin"], row["days"])
@@ -168,7 +168,7 @@ def test_the_corrected_table_takes_measured_then_projected_then_predicted_days(t
     predicted = {row.place: row for row in corrected_table("1")}["Pythia-1B", "H100", 8]
     assert days[8] == ("predicted", predicted.days)
     assert rows["Pythia-410M", "H100", 2]["origin"] == "measured"
-    text = repro("table", "1", "--corrected", "--measured", str(folder)).stdout
+    text = repro("table", "1", "--by", "true", "--measured", str(folder)).stdout
     assert "Of 144 cells the days of 2 measured, 1 projected and 141 predicted." in text
     assert "11 projected" in text
 

@@ -326,12 +326,12 @@ def test_report_opens_with_a_sentence_for_each_clock_the_chosen_one_first(tmp_pa
     assert output.startswith(f"VERDICT\n\n{true} measured.\n{by_authors}\n")
     assert f"> {true} measured.\n>\n> {by_authors}\n" in text.read_text()
     assert by_authors in unescape(drawn.read_text())
-    again = repro("report", folder, "--clock", "authors")
+    again = repro("report", folder, "--by", "authors")
     assert again.returncode == 0, "a report judges, and fails no one"
     assert "compared by the authors' clock: 0 reproduced, 1 differing (1 faster)" in again.stdout.splitlines()[2]
     assert again.stdout.splitlines()[3] == "By true days, of 1 cell: 1 reproduced, 0 differing."
-    assert f"report {folder} --clock authors" in text.read_text(), "the command that gives this report"
-    assert f"claims --measured {folder} --clock authors" in text.read_text()
+    assert f"report {folder} --by authors" in text.read_text(), "the command that gives this report"
+    assert f"claims --measured {folder} --by authors" in text.read_text()
 
 
 def test_the_h100_report_has_the_true_days_and_small_beside_them_the_authors() -> None:
@@ -342,6 +342,10 @@ def test_the_h100_report_has_the_true_days_and_small_beside_them_the_authors() -
     )
     assert content.headline.beside == (
         "By the authors' clock, of 14 cells: 5 reproduced, 9 differing (7 faster, 2 slower)."
+    )
+    stacks = [f"torch 2.11.0, transformers {version}, timm 1.0.31" for version in ("5.17.0", "5.23.0")]
+    assert (
+        f"Measured on {' and on '.join(stacks)}; the printed days are of the paper's stack." in content.headline.behind
     )
     table_1, table_4 = content.grids
     roberta = dict(table_1.lines)["RoBERTa"][12]
@@ -717,6 +721,7 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
     [
         "--processes 1,2",
         "--processes 1 --trial-timeout 1h",
+        "--processes 1 --by authors",
         "--processes 1 --models vit,roberta --methods all --search guided --steps 5 --tolerance 0.2 --budget 90m",
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
         "--processes 2 --tolerance 0.00005 --budget 12d --trial-timeout 123456.7s",

@@ -415,7 +415,7 @@ def test_every_reading_command_answers_with_the_lock_for_reading_alone(tmp_path:
         "rent": "--model vit",
         "recommend": "--model vit",
     }
-    needs |= {"table": "1 --corrected"}
+    needs |= {"table": "1 --by true"}
     started = time.monotonic()
     for name in (*READING, "settings"):
         done = house.run(name, *needs.get(name, "").split(), CUDA_VISIBLE_DEVICES="")

@@ -21,7 +21,7 @@ from tests.command_line import ROOT, repro
 COMMANDS = [
     (["table", "1"], 143),
     (["audit"], 131),
-    (["claims"], 103),
+    (["claims"], 111),
     (["predict", "--validate"], 100),
     (["recommend", "--model", "pythia-1b", "--either"], 157),
     (["breakeven"], 181),

@@ -27,6 +27,6 @@ def add_stack(parser: argparse.ArgumentParser, default: Stack) -> None:
         "--stack",
         choices=get_args(Stack),
         default=default,
-        help="predict for the paper's software stack (torch 2.3.1, transformers 4.42.3) or for today's, the newest traces "
-        f"(default: {default})",
+        help="predict for the paper's software stack (torch 2.3.1, transformers 4.42.3) or for today's, the newest "
+        f"traces (default: {default})",
     )

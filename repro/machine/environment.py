@@ -103,6 +103,12 @@ class Environment:
         foreign = {name: self.imported[name].version for name in elsewhere(self.imported)} if self.imported else {}
         return self.packages | {name: f"{version or _UNKNOWN}{ELSEWHERE}" for name, version in foreign.items()}
 
+    @property
+    def stack(self) -> str:
+        """Return the packages that decide what runs, with their versions; empty where none is recorded."""
+        known = self.versions or {}
+        return ", ".join(f"{name} {known[name]}" for name in ("torch", "transformers", "timm") if name in known)
+
     def with_imports(self, imports: Imports) -> Environment:
         """Return a copy that includes what the stack imported."""
         known = self.packages or {}
