@@ -26,7 +26,7 @@ class Report:
     an `uncompiled` micro-step and update; the raw times of the authors' sequence."""
 
     started: float | None = None
-    gpu_memory: tuple[int, int] | None = None
+    gpu_memory: tuple[int, int | None] | None = None
     first_step: FirstStep | None = None
     fits: int | None = None
     peak: int | None = None
