@@ -1,6 +1,6 @@
 """Description and tracing of recipes of one's own, in a process of their own: they run the user's code, and need torch.
 
-python -m repro.predict.trace.own reads a request as JSON on stdin and writes the answer on stdout.
+python -m repro.predict.trace.own reads a request as JSON on stdin and writes the answer into a file.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -24,7 +25,9 @@ from torch.utils._pytree import tree_leaves
 from repro.console import UserError, one_line
 from repro.datafile import value
 from repro.machine.stack import load as load_stack
+from repro.measure.processes import end_with
 from repro.predict import traces
+from repro.predict.own import ANSWER
 
 from ... import models
 from ...models import configured, specification
@@ -442,11 +445,16 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer one request from stdin on stdout."""
-    asked = json.load(sys.stdin)
-    with os.fdopen(os.dup(1), "w") as answers:
-        os.dup2(2, 1)  # what a user's file prints is no answer
-        json.dump(answer(asked), answers)
+    """Answer the request on stdin in a file of this folder."""
+    end_with(os.getppid())
+    place, code = Path(ANSWER).absolute(), 1
+    try:
+        place.write_text(json.dumps(answer(json.load(sys.stdin))))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)  # nothing that a user's file leaves, such as a thread, keeps the answer back
 
 
 if __name__ == "__main__":
