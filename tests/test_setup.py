@@ -48,7 +48,8 @@ REPRO = """\
 import json, os, sys
 arguments = sys.argv[1:]
 print(json.dumps({"arguments": arguments, "folder": os.getcwd(), "prefix": sys.prefix,
-                  "cache": os.environ["REPRO_CACHE"], "command": os.environ["REPRO_COMMAND"]}))
+                  "cache": os.environ["REPRO_CACHE"], "command": os.environ["REPRO_COMMAND"],
+                  "utf8": sys.flags.utf8_mode}))
 sys.exit(int(arguments[1]) if arguments[:1] == ["exit"] else 0)
 """
 
@@ -189,6 +190,7 @@ def test_every_argument_is_handed_on_as_it_was_given(house: House, tmp_path: Pat
     assert seen["arguments"] == ["--out", "two words", "*", ""]
     assert seen["folder"] == str(tmp_path), "a relative path means the caller's folder"
     assert seen["cache"] == str(house.root / ".venv" / "build-cache")
+    assert seen["utf8"] == 1, "whatever the locale"
 
 
 def test_bytecode_is_kept_with_the_build_caches_also_where_the_caller_writes_none(house: House) -> None:
