@@ -31,10 +31,12 @@ _LENGTHS = ("training_steps", "tokens", "images", "epochs")
 
 
 # Keys of a configuration that concern loading, or would execute code of others.
-_LOADING = ("torch_dtype", "dtype", "auto_map", "quantization_config", "transformers_version")
-_LOADING += ("attn_implementation", "experts_implementation")
+_LOADING = (
+    *("torch_dtype", "dtype", "auto_map", "quantization_config", "transformers_version"),
+    *("attn_implementation", "experts_implementation"),
+)
 # Keys that say how to run a model, with what transformers does without them: here methods and engines say it.
-_RUNNING = {"gradient_checkpointing": False, "gradient_checkpointing_kwargs": None, "return_dict": True}
+_RUNNING: dict[str, Any] = {"gradient_checkpointing": False, "gradient_checkpointing_kwargs": None, "return_dict": True}
 _RUNNING |= {"use_return_dict": True, "output_attentions": False, "output_hidden_states": False, "torchscript": False}
 _RUNNING |= {"chunk_size_feed_forward": 0, "pretraining_tp": 1}
 

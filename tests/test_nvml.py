@@ -338,9 +338,8 @@ def without_instance(stub: ModuleType, handle: int, place: int) -> int:
 def test_a_gpu_in_mig_mode_without_an_instance_is_named_and_never_taken_for_the_cpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stub = two_gpus(monkeypatch)
-    stub.nvmlDeviceGetMigDeviceHandleByIndex = partial(without_instance, stub)
-    stub.nvmlDeviceGetMigMode = lambda handle: [handle, handle]
+    stub = two_gpus(monkeypatch, nvmlDeviceGetMigMode=lambda handle: [handle, handle])
+    monkeypatch.setattr(stub, "nvmlDeviceGetMigDeviceHandleByIndex", partial(without_instance, stub))
     reason = (
         "GPU 1 is in MIG mode and has no instance: nvidia-smi mig -i 1 -cgi PROFILE -C makes one, "
         "nvidia-smi -i 1 -mig 0 ends the mode"
@@ -352,7 +351,7 @@ def test_a_gpu_in_mig_mode_without_an_instance_is_named_and_never_taken_for_the_
         with pytest.raises(UserError, match=reason):
             devices_and_counts(Namespace(gpus=None, processes=None, allow_cpu=False))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    stub.nvmlDeviceGetMigMode = lambda handle: [1, 1]
+    monkeypatch.setattr(stub, "nvmlDeviceGetMigMode", lambda handle: [1, 1])
     with pytest.raises(UserError, match=f"GPU 0 is in MIG mode .*; {reason}; or set CUDA_VISIBLE_DEVICES= to run on"):
         nvml.visible_devices()
 

@@ -104,6 +104,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (place / "llama.json").write_text(json.dumps(LLAMA))
     (place / "parts.py").write_text(PARTS)
     (place / "own.py").write_text(OWN)
+    (place / "unreached.py").write_text(UNREACHED)
     (place / "empty.py").write_text("x = 1\n")
     (place / "my.toml").write_text('model = "hf:llama.json"\nname = "My Llama"\nbatch_size = 64\ntokens = "16.384M"\n')
     with pytest.MonkeyPatch.context() as patch:
@@ -350,6 +351,84 @@ def test_a_model_that_differs_under_a_known_id_is_refused(monkeypatch: pytest.Mo
     assert "mine-01234567" not in models.IDS
     with pytest.raises(UserError, match="has no tiny version"):
         models.find("mine-01234567", "tiny")
+
+
+UNREACHED = """
+from torch import nn
+
+from parts import Block
+from repro import Recipe, Text
+
+
+class Model(nn.Module):
+    def __init__(self, layers, width, custom):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(500, width), nn.Linear(width, 500)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+        self.tower = nn.Sequential(Block(width), Block(width))
+        self.custom, self.fast, self.slow = custom, nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, input_ids, labels):
+        x = self.embedding(input_ids)
+        for block in self.blocks:
+            x = block(x)
+        x = self.fast(x) if self.custom else self.slow(x)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), labels.flatten())
+
+
+def recipe(scale="paper"):
+    width = 128 if scale == "paper" else 32
+    return Recipe(
+        name="Unreached",
+        inputs=Text(64, 500),
+        batch_size=16,
+        training_steps=100,
+        layer="Block",
+        build=lambda custom_kernels, attention: Model(3, width, custom_kernels),
+    )
+"""
+
+
+@pytest.mark.slow
+def test_weights_that_no_loss_reaches_are_frozen_in_each_build_and_named(folder: Path) -> None:
+    found = described(f"{folder / 'unreached.py'}")
+    width = 128
+    linear, block = width**2 + width, 8 * width**2 + 5 * width
+    assert found.paper.frozen.weights == 2 * block + linear
+    assert {name.split(".")[0] for name in found.paper.frozen.naive} == {"tower", "fast"}
+    for custom, unused in ((False, "fast"), (True, "slow")):
+        model = found.recipe("tiny").build(custom, "sdpa")
+        frozen = {name.split(".")[0] for name, weight in model.named_parameters() if not weight.requires_grad}
+        assert frozen == {"tower", unused}
+    own.register(found)
+    assert own.has_frozen_weights(found.paper.id)
+    assert not own.has_frozen_weights("vit")
+
+
+@pytest.mark.slow
+def test_weights_that_no_loss_reaches_take_memory_and_no_update(folder: Path) -> None:
+    from repro.paper.settings import Settings
+    from repro.predict.memory import Allowance, peak_memory
+    from repro.predict.trace.trace import trace
+
+    recipe = described(f"{folder / 'unreached.py'}").recipe("paper")
+    found = trace(recipe, "naive")
+    frozen = found.total("frozen").fixed
+    assert found.parameters + frozen == recipe.parameters
+    memory = peak_memory(recipe, found, Settings.parse("naive"), 1, 1, Allowance())
+    assert (memory.weights, memory.optimizer) == (4 * recipe.parameters, 8 * found.parameters)
+
+
+@pytest.mark.slow
+def test_every_engine_trains_a_model_with_weights_that_no_loss_reaches(folder: Path) -> None:
+    picked = "(naive or zero_2 or fsdp_3) and not (checkpointing or offloading)"
+    asked = ("run", "--models", f"{folder / 'unreached.py'}", "--processes", "2", "--methods", "all", "-k", picked)
+    done = process(*asked, "--out", str(folder / "unreached"))
+    said = next(line for line in done.stderr.splitlines() if "steps of" in line)
+    assert said.endswith("; 0.28 M weights take no part, and are frozen")
+    records = [json.loads(line) for line in (folder / "unreached" / TRIALS).read_text().splitlines()]
+    assert [(record["status"], record["reason"]) for record in records] == [("ok", "")] * len(records)
+    assert len(records) == 3
 
 
 LEAVES = {

@@ -32,6 +32,7 @@ from .traces import Trace, Traced, Variant, can_trace, load, shipped
 
 _MODULE = "repro.predict.trace.own"
 _PACKAGES = ("torch", "transformers", "timm")
+_FORMAT = 2  # of what is kept: another where the same model is described or traced in another way
 ANSWER = "answer.json"
 _SOON, _MOST = 10, 600  # seconds: after these a description that takes long is reported, and is ended
 
@@ -46,7 +47,7 @@ class Cached:
 
 def describe(specification: Specification) -> Own:
     """Return the recipe that a specification makes, from the cache or from a process that builds it without weights."""
-    here = json.dumps([__version__, *map(installed, _PACKAGES)])
+    here = json.dumps([_FORMAT, __version__, *map(installed, _PACKAGES)])
     file = _cache() / f"{hashlib.sha256(f'{specification.key} {here}'.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(NotAsDeclaredError):
         cached = datafile.read(file, Cached)
@@ -105,7 +106,7 @@ def _folder(recipe: Recipe) -> Path:
     if specification is None:
         raise UserError(f"{recipe.id} was read from a results folder, and a trace needs its model: name it in --models")
     kept = replace(specification, text="", fields=Fields())
-    plain = [kept.key, recipe.scale, recipe.precision, asdict(recipe.inputs), recipe.layer, __version__]
+    plain = [kept.key, recipe.scale, recipe.precision, asdict(recipe.inputs), recipe.layer, __version__, _FORMAT]
     return _cache() / "traces" / hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
 
 

@@ -31,7 +31,7 @@ from repro.predict.own import ANSWER
 
 from ... import models
 from ...models import configured, specification
-from ...models.own import Described, Own
+from ...models.own import Described, Frozen, Own
 from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify
@@ -282,8 +282,11 @@ def _completed(
         named = f"has no {layer}" if layer else "repeats no block"
         raise UserError(f"{asked.text}: the model {named}; name the class of the block to shard with --layer")
     layer, block = _blocks(recipe, naive, layer)
+    flops = _flops(asked, recipe, naive)
     fused = _fused_attention(asked, recipe, custom)
-    return Described.of(
+    reached = {name: weight.numel() for name, weight in naive.named_parameters()}
+    frozen = Frozen(sum(reached[name] for name in _without_gradient(naive)), *map(_without_gradient, (naive, custom)))
+    described = Described.of(
         replace(
             recipe,
             name=f"{recipe.name} (own)" if recipe.name.lower() in _PRINTED else recipe.name,
@@ -291,11 +294,17 @@ def _completed(
             block=block,
             width=recipe.width or _width(naive),
             parameters=sum(weight.numel() for weight in naive.parameters()),
-            flops_per_example=recipe.flops_per_example or _flops(asked, recipe, naive),
+            flops_per_example=flops,
             attends=fused,
             custom_kernels=fused,
         )
     )
+    return replace(described, frozen=frozen)
+
+
+def _without_gradient(model: nn.Module) -> list[str]:
+    """Return the weights to train that a backward pass did not reach."""
+    return [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
 
 
 def _blocks(recipe: Recipe, model: nn.Module, layer: str) -> tuple[str, str]:
@@ -365,23 +374,25 @@ def _loss(asked: Specification, recipe: Recipe, model: nn.Module) -> Tensor:
 
 
 def _flops(asked: Specification, recipe: Recipe, model: nn.Module) -> int:
-    """Count the FLOPs of one example, forward and backward, with eager attention."""
+    """Run one example forward and backward with eager attention. Return its FLOPs: the recipe's, or those counted."""
     counter = _Counter()
     with FakeTensorMode(), counter:
         loss = _loss(asked, recipe, model)
         if loss.grad_fn is None:
             raise UserError(f"{asked.text}: its loss depends on no weight")
         loss.backward()
+    if recipe.flops_per_example:
+        return recipe.flops_per_example
     if not counter.flops:
         raise UserError(f"{asked.text}: no matrix product was counted; give flops_per_example")
     return round(counter.flops)
 
 
 def _fused_attention(asked: Specification, recipe: Recipe, model: nn.Module) -> bool:
-    """Return whether the model, built with custom kernels, calls torch's fused attention."""
+    """Return whether the model, built with custom kernels, calls torch's fused attention. Run it backward as well."""
     mode = _Attention()
     with FakeTensorMode(), mode:
-        _loss(asked, recipe, model)
+        _loss(asked, recipe, model).backward()
     return mode.called
 
 
