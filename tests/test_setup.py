@@ -193,6 +193,18 @@ def test_every_argument_is_handed_on_as_it_was_given(house: House, tmp_path: Pat
     assert seen["utf8"] == 1, "whatever the locale"
 
 
+def test_uv_takes_the_folder_of_the_stacks_for_an_environment_and_leaves_them(house: House) -> None:
+    house.borrow_uv()
+    assert house.run("cells").returncode == 0
+    venv = house.root / ".venv"
+    (house.root / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "0"\n')
+    for words in (["run", "--offline", "python", "-c", "import sys; print(sys.prefix)"], ["sync", "--offline"]):
+        command = [str(venv / "uv" / "bin" / "uv"), *words]
+        done = subprocess.run(command, cwd=house.root, env=house.environment(), capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, f"{venv}\n" if "run" in words else ""), done.stderr
+    assert json.loads(house.run("cells").stdout)["prefix"] == str(venv / "cpu")
+
+
 def test_bytecode_is_kept_with_the_build_caches_also_where_the_caller_writes_none(house: House) -> None:
     house.finish_set_up()
     house.run(PYTHONDONTWRITEBYTECODE="1", PYTHONPYCACHEPREFIX="")
