@@ -50,7 +50,8 @@ REPRO = """\
 import json, os, sys
 arguments = sys.argv[1:]
 print(json.dumps({"arguments": arguments, "folder": os.getcwd(), "prefix": sys.prefix,
-                  "cache": os.environ["REPRO_CACHE"], "command": os.environ["REPRO_COMMAND"]}))
+                  "cache": os.environ["REPRO_CACHE"], "command": os.environ["REPRO_COMMAND"],
+                  "utf8": sys.flags.utf8_mode}))
 sys.exit(int(arguments[1]) if arguments[:1] == ["exit"] else 0)
 """
 
@@ -191,6 +192,19 @@ def test_every_argument_is_handed_on_as_it_was_given(house: House, tmp_path: Pat
     assert seen["arguments"] == ["--out", "two words", "*", ""]
     assert seen["folder"] == str(tmp_path), "a relative path means the caller's folder"
     assert seen["cache"] == str(house.root / ".venv" / "build-cache")
+    assert seen["utf8"] == 1, "whatever the locale"
+
+
+def test_uv_takes_the_folder_of_the_stacks_for_an_environment_and_leaves_them(house: House) -> None:
+    house.borrow_uv()
+    assert house.run("cells").returncode == 0
+    venv = house.root / ".venv"
+    (house.root / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "0"\n')
+    for words in (["run", "--offline", "python", "-c", "import sys; print(sys.prefix)"], ["sync", "--offline"]):
+        command = [str(venv / "uv" / "bin" / "uv"), *words]
+        done = subprocess.run(command, cwd=house.root, env=house.environment(), capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, f"{venv}\n" if "run" in words else ""), done.stderr
+    assert json.loads(house.run("cells").stdout)["prefix"] == str(venv / "cpu")
 
 
 def test_bytecode_is_kept_with_the_build_caches_also_where_the_caller_writes_none(house: House) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
 from repro.measure.rank_reports import Report
 from repro.measure.server import Job, Outcome
-from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
+from repro.measure.trial import Bench, _fit, _fitting, _go_uncompiled, _peaks, _status, _take, run
 from repro.paper import gpus
 from repro.record import Record, Status, Trial, derive
 from repro.validity import Answer, disturbance, larger_may_fit
@@ -815,6 +816,20 @@ def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measur
     assert "C++ compiler" in record.remedy
     assert record.traceback.startswith("Traceback")
     assert record.derived.authors_step is None
+
+
+def test_where_nothing_can_be_compiled_the_first_error_is_named() -> None:
+    """What fails halfway through its import fails in another way at the next."""
+    failed = [Outcome(0, "crashed", error="AssertionError: duplicate template name")]
+    model = Outcome(0, "crashed", error="BackendCompilerFailed: no compiler")
+    first = {"deepspeed": "no module", "torch._inductor.lowering": "UnicodeDecodeError: 'gb18030' codec"}
+    for broken, named in ((first, "UnicodeDecodeError: 'gb18030' codec"), ({}, "BackendCompilerFailed: no compiler")):
+        ranks: Any = SimpleNamespace(
+            call=lambda *_: failed, bench=SimpleNamespace(server=SimpleNamespace(broken=broken))
+        )
+        record = Record.of(Trial("vit", "tiny", "free_lunch", "cpu", 1), "ok")
+        assert not _go_uncompiled(ranks, record, model)
+        assert record.reason == f"torch.compile compiles nothing here: {named}"
 
 
 def test_tf32_that_is_asked_for_and_does_not_run_is_reported(fork_server: ForkServer, tmp_path: Path) -> None:

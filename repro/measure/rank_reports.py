@@ -27,7 +27,7 @@ class Report:
     with the CPU seconds of all processes and of the rank in them."""
 
     started: float | None = None
-    gpu_memory: tuple[int, int] | None = None
+    gpu_memory: tuple[int, int | None] | None = None
     first_step: FirstStep | None = None
     fits: int | None = None
     peak: int | None = None
