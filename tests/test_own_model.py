@@ -437,7 +437,7 @@ def test_every_engine_trains_a_model_with_weights_that_no_loss_reaches(folder: P
     done = process(*asked, "--out", str(folder / "unreached"))
     said = next(line for line in done.stderr.splitlines() if "steps of" in line)
     assert said.endswith("; 0.28 M weights take no part, and are frozen")
-    records = [json.loads(line) for line in (folder / "unreached" / TRIALS).read_text().splitlines()]
+    records = [json.loads(line) for line in trial_lines(folder / "unreached")]
     assert [(record["status"], record["reason"]) for record in records] == [("ok", "")] * len(records)
     assert len(records) == 3
 
