@@ -121,7 +121,8 @@ def test_a_measurement_answers_for_its_own_stack_and_stands_beside_the_other() -
     [row] = answer(*asked)
     assert (row["days"], row["origin"], row["predicted_days"]) == (34.256, "measured", pytest.approx(28.5, abs=0.05))
     assert "measured 34.3 days" in repro(*asked).stdout
-    assert "predicted 28.5 days on the paper's stack" in repro(*asked, "--stack", "paper").stdout
+    assert "predicted 28.5 days" in repro(*asked, "--stack", "paper").stdout
+    assert "with free_lunch, on the paper's stack" in repro(*asked, "--stack", "paper").stdout
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ def sentence(ranked: Sequence[Forecast], stack: str, known: str = "") -> str:
     if best.bounds:
         low, high = map(figures, best.bounds)
         sure = f"{low} to {high}: 8 of 10 unseen cells and trials lie in such an interval"
-    days = f"predicted {figures(best.days.value)} days on {stack} ({sure})"
-    answer = f"{cell}: {known}{days} with {best.settings.id}."
+    days = f"predicted {figures(best.days.value)} days ({sure})"
+    answer = f"{cell}: {known}{days} with {best.settings.id}, on {stack}."
     return f"{answer} A dash is infeasible: {why}." if why else answer
 
 
