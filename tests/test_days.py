@@ -123,6 +123,13 @@ def test_a_measurement_answers_for_its_own_stack_and_stands_beside_the_other() -
     assert "measured 34.3 days" in repro(*asked).stdout
     assert "predicted 28.5 days" in repro(*asked, "--stack", "paper").stdout
     assert "with free_lunch, on the paper's stack" in repro(*asked, "--stack", "paper").stdout
+    [other] = answer(*asked, "--stack", "paper")
+    assert (other["origin"], other["measured_days"], other["measured_on"]) == (
+        "predicted",
+        34.256,
+        "torch 2.11.0, timm 1.0.31",
+    )
+    assert "measured on the other stack" in repro(*asked, "--stack", "paper").stdout
 
 
 @pytest.mark.parametrize(

@@ -166,9 +166,10 @@ def _machine(
         print(render([_row(each, known) for known, group in found for each in group], format))
         return 0
     answer = "\n".join(_sentence(group, known) for known, group in found)
-    best = [_line(group[0]) | ({} if group[0].feasible else {"settings": None}) for _, group in found]
+    beside = any(each.elsewhere for _, group in found for each in group)
+    best = [_line(group[0], beside) | ({} if group[0].feasible else {"settings": None}) for _, group in found]
     rest = [f"The fastest of each:\n\n{render(best, format)}"] if len(found) > 1 else []
-    rest += [render([_line(each) for each in group], format) for _, group in found]
+    rest += [render([_line(each, beside) for each in group], format) for _, group in found]
     about = f"Predicted, not measured, are days for {listing(list(sources))}."
     if asked.stack != "paper":
         about += "\nWithout --gpu, Tables 1 and 4 are predicted for the paper's stack (--stack)."
@@ -344,7 +345,7 @@ def _row(each: SettingsDays, known: ModelDays) -> dict[str, Any]:
     """Return all that is known of settings as a row."""
     assert each.forecast is not None
     assert known.traced is not None
-    foretold, there = each.forecast, each.measurement
+    foretold, there = each.forecast, each.measurement or each.elsewhere
     row = report.row(foretold, known.traced)
     bounds = (each.days.low, each.days.high) if each.bounds and each.days else (None, None)
     return row | {
@@ -355,21 +356,20 @@ def _row(each: SettingsDays, known: ModelDays) -> dict[str, Any]:
         "days_low": bounds[0],
         "days_high": bounds[1],
         "predicted_days": row["days"],
+        "measured_days": there and there.true_days,
         "measured_on": there and there.stack,
         "source": each.source,
     }
 
 
-def _line(each: SettingsDays) -> dict[str, Any]:
-    """Return the values of settings that a table shows to people."""
+def _line(each: SettingsDays, beside: bool) -> dict[str, Any]:
+    """Return the values of settings that a table shows to people; `beside` those measured on the other stack."""
     assert each.forecast is not None
     line = report.line(each.forecast)
     first = {"model": line["model"], "settings": each.settings, "MBS": each.micro_batch}
-    return (
-        first
-        | {"days": each.days and each.days.value, "origin": each.origin}
-        | {key: value for key, value in line.items() if key not in first}
-    )
+    days = {"days": each.days and each.days.value, "origin": each.origin}
+    other = {"measured on the other stack": each.elsewhere and each.elsewhere.true_days} if beside else {}
+    return first | days | other | {key: value for key, value in line.items() if key not in first}
 
 
 def _sentence(rows: Sequence[SettingsDays], known: ModelDays) -> str:

@@ -285,7 +285,7 @@ def _papers(format: Format, wanted: Sequence[str], lasts: Mapping[str, float], a
 
 def _training_notes(lasts: Mapping[str, float], asked: DaysAsked) -> list[str]:
     long = ", ".join(f'"{name}" {deadline_text(days)}' for name, days in lasts.items())
-    return [f"Allocations last: {long}.", asked.text]
+    return [f"Allocations last: {long}.", f"{asked.text} Of a model of your own they are on the installed stack."]
 
 
 def _papers_line(row: Mapping[str, Any]) -> dict[str, Any]:

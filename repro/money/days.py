@@ -118,7 +118,7 @@ class DaysAsked:
         known = self.shipped or self.runs or self.trained
         origins = "measured, else projected, else predicted" if known else "predicted"
         stack = f"{WHOSE[self.stack]} stack (transformers {of_stack(self.stack).transformers})"
-        return f"Days are {what}, {origins} on {stack}; of a model of your own on the installed one."
+        return f"Days are {what}, {origins} on {stack}."
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Measurement(OfGpus):
 @dataclass(frozen=True)
 class SettingsDays:
     """The days of one training with these settings on a machine, with what they are from. `days` is None where the
-    settings do not fit."""
+    settings do not fit. `elsewhere` was measured on the stack that is not asked for."""
 
     settings: str
     days: Interval | None
@@ -177,6 +177,7 @@ class SettingsDays:
     source: str
     forecast: Forecast | None
     measurement: Measurement | None
+    elsewhere: Measurement | None = None
 
     @property
     def feasible(self) -> bool:
@@ -233,7 +234,7 @@ class ModelDays:
     @property
     def places(self) -> list[tuple[str, int]]:
         """Return the machines that were measured, or projected, on the stack asked for."""
-        return list(dict.fromkeys((each.gpu, each.gpus) for each in self._measured if each.on == self.asked.stack))
+        return list(dict.fromkeys((each.gpu, each.gpus) for each in self._measured if self._answers(each)))
 
     def everywhere(self, gpus: Iterable[Gpu]) -> list[TrainingDays]:
         """Return the days on 1, 2, 4 and 8 of these GPUs, and on all machines that were measured; without those that do
@@ -307,13 +308,14 @@ class ModelDays:
         other settings and other counts of the GPU are the prediction times measured / predicted."""
         known = machine if isinstance(machine, Machine) else None
         forecasts = self.searched(known) if forecasts is None else forecasts
-        measured = self._standing(known) if known else self._at(*machine)  # type: ignore[misc]
+        measured, elsewhere = (self._standing(machine, other) for other in (False, True))
         rows = {}
         nearest = {naive: self._nearest(known, naive) for naive in (False, True)} if known else {}
         for each in forecasts:
             there, naive = measured.get(each.settings.id), not self._counts(each.settings.id)
             rows[each.settings.id] = self._of(there, each) if there else self._foretold(each, nearest.get(naive))
         rows |= {id: self._of(there, None) for id, there in measured.items() if id not in rows}
+        rows = {id: replace(row, elsewhere=elsewhere.get(id)) for id, row in rows.items()}
         best = self.fastest(rows.values())
         return sorted(rows.values(), key=lambda row: (row is not best, _order(row)))
 
@@ -377,16 +379,19 @@ class ModelDays:
             self._searched[machine] = found
         return self._searched[machine]
 
-    def _standing(self, machine: Machine) -> dict[str, Measurement]:
+    def _standing(self, machine: Machine | tuple[str, int], elsewhere: bool = False) -> dict[str, Measurement]:
+        """Return the measurements that may be of this very machine, by settings."""
+        if not isinstance(machine, Machine):
+            return self._at(*machine, elsewhere=elsewhere)
         if not _like_measured(machine) or machine.nodes > 1:
             return {}
-        return self._at(machine.gpu.called, machine.gpus)
+        return self._at(machine.gpu.called, machine.gpus, elsewhere)
 
     def _at(self, gpu: str, gpus: int, elsewhere: bool = False) -> dict[str, Measurement]:
         """Return the measurements on a machine, by settings: those of the newest stack with which it was measured, and
         projected ones only where nothing was measured. `elsewhere` takes the stack that is not asked for."""
         there = [each for each in self._measured if (each.gpu, each.gpus) == (gpu, gpus)]
-        there = [each for each in there if (each.on == self.asked.stack) != elsewhere]
+        there = [each for each in there if self._answers(each) != elsewhere]
         there = [each for each in there if each.true_days is None or each.days(self.asked.by)]  # train.py has one clock
         counting = [each for each in there if each.true_days and self._counts(each.settings)]
         for origin in ("measured", "projected"):
@@ -400,6 +405,10 @@ class ModelDays:
         ran = [each for each in there if each.true_days and self._counts(each.settings)]
         ran = [each for each in ran if parts or not Settings.parse(each.settings).parts]
         return min(ran, key=lambda each: each.days(self.asked.by) or math.inf, default=None)
+
+    def _answers(self, there: Measurement) -> bool:
+        """Return True where a measurement is of the stack that is asked for, as any is of a model of one's own."""
+        return models.is_own(self.recipe.id) or there.on == self.asked.stack
 
     def _counts(self, settings: str) -> bool:
         """Return True where settings may be the fastest: Table 1 leaves naive ones out of the paper's recipes."""
