@@ -506,6 +506,7 @@ class Record(OfSettings):
 
 
 Clock = Literal["true", "authors"]
+By = Literal["true", "printed", "authors"]  # the days of an answer: printed ones are the paper's
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 DEFAULT: Clock = "true"
 

@@ -30,15 +30,15 @@ _TABLES = [
     f"predict --measured {_RUNS[1]} --gpu H100",
     *(
         f"recommend --model pythia-1b {rest}"
-        for rest in ("--budget 20000", "--deadline 30d --either", "--budget 9000 --rent --predicted")
+        for rest in ("--budget 20000", "--deadline 30d --either", "--budget 9000 --rent", "--budget 20000 --by printed")
     ),
     *(
         "rent",
-        "rent --model vit --predicted",
+        "rent --model vit",
         "rent --hours 100 --gpu H100 --interrupted-every 12h --checkpoint-time 2m --restart-time 9m",
     ),
     *("breakeven", "breakeven --model pythia-1b --gpu A100 --gpus 4 --co2 world"),
-    *("scaling --model pythia-1b", "scaling --model mamba --gpu H100 --predicted"),
+    *("scaling --model pythia-1b", "scaling --model mamba --gpu H100 --stack paper"),
     *("settings", "gpus", "recipes"),
 ]
 # The GPUs of this machine are none of the code's.

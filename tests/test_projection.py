@@ -330,21 +330,13 @@ def test_a_run_projects_after_it_measured_and_resumes_each_apart(tmp_path: Path)
     assert len(trial_lines(tmp_path / "run")) == 2, "both were finished"
 
 
-def test_predict_takes_what_one_measured_gpu_projects_and_predicts_the_rest() -> None:
-    """Free lunch shards nothing: each of four H100 does a fourth of what one did, and exchanges gradients on top."""
+def test_predict_corrects_what_it_predicts_of_four_gpus_by_the_one_that_was_measured() -> None:
     text = "results/h100/text"
-    rows = answer("predict", "--measured", text, "--gpu", "H100", "--gpus", "4", "--models", "pythia-1b")
-    days = {row["settings"]: row["days"] for row in rows if row["origin"] == "projected"}
-    assert days.keys() == {"naive", "free_lunch"}
-    [one] = (
-        row
-        for row in answer("predict", "--measured", text, "--gpu", "H100", "--models", "pythia-1b")
-        if row["settings"] == "free_lunch"
-    )
-    alone = one["measured_step"] * models.find("pythia-1b").training_steps / 86_400
-    assert alone / 4 < days["free_lunch"] < 1.1 * alone / 4
-    assert [row["days"] for row in rows] == sorted(row["days"] for row in rows)
-    assert {row["origin"] for row in rows if "fsdp" in row["settings"] or "zero" in row["settings"]} == {"predicted"}
-    refused = repro("predict", "--measured", text, "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b")
+    asked = ("predict", "--measured", text, "--models", "pythia-1b")
+    rows = answer(*asked, "--gpu", "H100", "--gpus", "4")
+    assert {row["origin"] for row in rows if row["days"]} == {"projected"}
+    [one] = answer("scaling", "--model", "pythia-1b", "--gpu", "H100", "--measured", text)["rows"][2:3]
+    assert (one["gpus"], one["days"]) == (4, rows[0]["days"])
+    refused = repro(*asked, "--gpu", "A100", "--gpus", "4")
     assert refused.returncode == 2
     assert "has no trial of these models that ran on 4 x A100" in refused.stderr.splitlines()[-1]

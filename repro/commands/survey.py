@@ -21,24 +21,21 @@ from ..formats import (
     prose,
     render,
 )
+from ..money.days import DaysAsked
 from ..survey import shares, training
 from ..survey.allocations import LASTS
 from ..survey.answers import AUTHORS_PEOPLE, Answers, read
 from ..survey.counts import BASE, FEW, shown
 from ..survey.questions import form, listed
 from ..survey.shares import Compared, compared, figure_1, figure_8
+from .day_options import add_by, add_measured_days, add_stack, measured_days
 from .own_models import add_models
 from .printout import answered, printout
 
 _HEADLINE = "pythia-1b"  # the model of the headline, where it is among the models
 _MOST_PROBLEMS = 30  # lines on what was left out
 _EXACT = "counts are exact, as --exact asks: people may be recognised by them, so show them to nobody else"
-_TRAINING = {"models", *map(str.lower, LASTS)}  # options of what people can train
-_ORIGIN = (
-    "Days are those that one would really wait, on the paper's stack, of a model of your own on the installed one: of "
-    "the paper's cells as `table 1 --corrected` predicts them, or those of the free lunch alone where these are "
-    "predicted to be fewer, measured where that is the origin; of other GPUs predicted."
-)
+_TRAINING = {"models", "measured", *map(str.lower, LASTS)}  # options of what people can train
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +62,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     for name, days in LASTS.items():
         text = f"{days:g}d"
         lasting.add_argument(f"--{name.lower()}", metavar=text, help=f'of who answered "{name}" (default: {text})')
+    add_by(parser)
+    add_stack(parser, "today")
+    add_measured_days(parser)
     add_models(parser, "recipes to train, by id (default: all nine)")
     add_format(parser)
 
@@ -78,14 +78,15 @@ def main(given: argparse.Namespace) -> int:
         for name, days in LASTS.items()
     }
     wanted = models.listed(given.models, models.find_traced)
+    asked = DaysAsked(given.by, given.stack, *measured_days(given))
     if not given.answers:
-        return _papers(given.format, wanted, lasts)
+        return _papers(given.format, wanted, lasts, asked)
     answers = read_answers(given.answers, given.exact)
-    reached = training.reach(answers, wanted, lasts) if given.out or given.train else []
+    reached = training.reach(answers, wanted, lasts, asked) if given.out or given.train else []
     if given.out:
-        say(_page(answers, reached, wanted, lasts, given.out))
+        say(_page(answers, reached, wanted, lasts, asked, given.out))
     if given.train:
-        return _train(given.format, answers, reached, wanted, lasts)
+        return _train(given.format, answers, reached, wanted, lasts, asked)
     return _shares(given.format, answers)
 
 
@@ -224,12 +225,13 @@ def _train(
     reached: Sequence[training.Reach],
     wanted: Sequence[str],
     lasts: Mapping[str, float],
+    asked: DaysAsked,
 ) -> int:
     sentences = [*_headlines(reached, wanted), _people(answers)]
-    rows = training.rows(reached, wanted, lasts)
+    rows = training.rows(reached, wanted, lasts, asked)
     if format not in FOR_MACHINES:
         rows = training.reach_table(rows)
-    print(printout(sentences, rows, _reach_notes(answers, lasts), format))
+    print(printout(sentences, rows, _reach_notes(answers, lasts, asked), format))
     return 0
 
 
@@ -239,12 +241,12 @@ def _headlines(found: Sequence[training.Reach], wanted: Sequence[str]) -> list[s
     return [training.headline(first), training.best_change(first)]
 
 
-def _reach_notes(answers: Answers, lasts: Mapping[str, float]) -> list[str]:
+def _reach_notes(answers: Answers, lasts: Mapping[str, float], asked: DaysAsked) -> list[str]:
     left = shown(answers.rounded(training.not_known(answers, lasts)))
     return [
         f"Of {left} people the GPUs are not known, or no card of the catalogue stands for them (survey_cards.csv of "
         "expected/): they count as people who cannot train.",
-        *_training_notes(lasts),
+        *_training_notes(lasts, asked),
         "More by one change: people who cannot train it naively now, and could with the methods, with allocations one "
         "choice longer, or with twice the GPUs for as long; then by: who could besides those who can with everything.",
         "The last columns are one more person: with the paper's academic hardware, 1 to 8 RTX 3090, A6000 or A100, for "
@@ -258,6 +260,7 @@ def _page(
     reached: Sequence[training.Reach],
     wanted: Sequence[str],
     lasts: Mapping[str, float],
+    asked: DaysAsked,
     folder: Path,
 ) -> str:
     """Write the page, and return the sentence that says where it is."""
@@ -269,8 +272,8 @@ def _page(
     content = SurveyPage(
         headline,
         [*sentences, _people(answers), *_differing(found)],
-        training.reach_table(training.rows(reached, wanted, lasts)),
-        _reach_notes(answers, lasts),
+        training.reach_table(training.rows(reached, wanted, lasts, asked)),
+        _reach_notes(answers, lasts, asked),
         [_share(each) for each in found],
         _share_notes(found, answers),
         figures(answers, reached),
@@ -278,18 +281,18 @@ def _page(
     return write_survey(content, folder)
 
 
-def _papers(format: Format, wanted: Sequence[str], lasts: Mapping[str, float]) -> int:
-    rows = training.papers_rows(wanted, lasts)
-    sentences = training.papers_sentences(wanted, lasts)
+def _papers(format: Format, wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked) -> int:
+    rows = training.papers_rows(wanted, lasts, asked)
+    sentences = training.papers_sentences(wanted, lasts, asked)
     if format not in FOR_MACHINES:
         rows = [_papers_line(row) for row in rows]
-    print(printout(sentences, rows, _training_notes(lasts), format))
+    print(printout(sentences, rows, _training_notes(lasts, asked), format))
     return 0
 
 
-def _training_notes(lasts: Mapping[str, float]) -> list[str]:
+def _training_notes(lasts: Mapping[str, float], asked: DaysAsked) -> list[str]:
     long = ", ".join(f'"{name}" {deadline_text(days)}' for name, days in lasts.items())
-    return [f"Allocations last: {long}.", _ORIGIN]
+    return [f"Allocations last: {long}.", f"{asked.text} Of a model of your own they are on the installed stack."]
 
 
 def _papers_line(row: Mapping[str, Any]) -> dict[str, Any]:

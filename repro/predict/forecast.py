@@ -145,23 +145,17 @@ def ranked(forecasts: Iterable[Forecast], by_authors: bool = False) -> list[Fore
     return sorted(forecasts, key=days)
 
 
-def search(cell: Cell, calibration: Calibration) -> list[Forecast]:
-    """Predict all settings that the paper tried for a cell, on its stack, the fastest first by the authors' clock, by
-    which they chose."""
+def search(cell: Cell, calibration: Calibration, by_authors: bool = False) -> list[Forecast]:
+    """Predict all settings that the paper tried for a cell, on its stack, the fastest first: by true days, or by the
+    authors' clock, by which they chose."""
     recipe, machine = recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
     space = [NAIVE] if cell.table == "4" else search_space(cell.gpus)
-    return ranked((forecast(recipe, machine, settings, calibration) for settings in space), by_authors=True)
+    return ranked((forecast(recipe, machine, settings, calibration) for settings in space), by_authors)
 
 
-def predicted(cell: Cell, calibration: Calibration) -> Forecast:
+def predicted(cell: Cell, calibration: Calibration, by_authors: bool = False) -> Forecast:
     """Predict the fastest settings of a cell."""
-    return search(cell, calibration)[0]
-
-
-def fastest(recipe: Recipe, machine: Machine, stack: Traced) -> Forecast:
-    """Predict the fastest settings on any machine, by one stack's traces."""
-    fitted = calibrations()[EVERYTHING]
-    return ranked(forecast(recipe, machine, each, fitted, stack) for each in search_space(machine.world))[0]
+    return search(cell, calibration, by_authors)[0]
 
 
 @cache
