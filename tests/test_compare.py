@@ -179,6 +179,9 @@ def test_runs_apart_that_decide_nothing_name_the_command_that_would(tmp_path: Pa
     environment(tmp_path / "before", packages={f"package-{number}": "1" for number in range(9)})
     done = repro("compare", str(tmp_path / "before"), str(tmp_path / "after"))
     assert f"upgrade-check --against 'the lock of the stack of {tmp_path / 'after'}'" in done.stdout
+    environment(tmp_path / "after", packages={f"package-{number}": "1" for number in range(9)})
+    done = repro("compare", str(tmp_path / "before"), str(tmp_path / "after"))
+    assert "Both sides have the same packages, so there is no upgrade to decide on." in done.stdout
 
 
 def test_processes_of_one_start_are_one_sample(tmp_path: Path) -> None:
@@ -311,37 +314,39 @@ def test_a_side_of_two_recipes_is_incomparable(tmp_path: Path) -> None:
     assert found == ("incomparable", "another recipe: weights 1 or 2, then 2", 3)
 
 
-def sized(side: Sequence[Record], halved: Sequence[int]) -> list[Record]:
-    """The same where these processes had to halve their micro batch, and took 1.3 times as long."""
-    half = processes(1.3, count=len(side), micro_batch=2)
-    return [half[number] if number in halved else each for number, each in enumerate(side)]
+BEFORE, AFTER, SLOWER = processes(count=16), processes(count=16, seed=2), processes(1.1, count=16, seed=2)
 
 
-def test_processes_that_had_to_halve_their_micro_batch_are_reported_and_in_no_ratio(tmp_path: Path) -> None:
-    before, after, few = processes(count=12), processes(count=12, seed=2), [2, 5, 11]
-    found, code = compared(tmp_path / "more", before, sized(after, few))
-    [row] = found["trials"]
-    assert (row["status"], row["after_processes"], row["micro_batch"], code) == ("inconclusive", 9, 4, 3)
-    assert row["ratio"] == pytest.approx(1.0, abs=0.01)
-    assert row["reason"].startswith(
-        "a smaller micro batch more often: of all processes those of micro batch 4 alone are compared, 12 of 12 before "
-        "and 9 of 12 after (micro batch 4 in 12; then 4 in 9 and 2 in 3); "
+def halved(side: list[Record], few: int = 3) -> list[Record]:
+    """Replace the last processes by slower ones at micro batch 2; the others have 4."""
+    return side[:-few] + processes(1.3, count=len(side), micro_batch=2)[-few:]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        pytest.param(BEFORE, halved(AFTER), "inconclusive", id="smaller batch more often"),
+        pytest.param(halved(BEFORE), AFTER, "unchanged", id="smaller batch less often"),
+        pytest.param(BEFORE, halved(SLOWER), "regressed", id="slower at the common batch"),
+        pytest.param(halved(BEFORE), halved(AFTER, 5), "inconclusive", id="both, and more often"),
+    ],
+)
+def test_ratio_uses_the_common_micro_batch(before: list[Record], after: list[Record], status: str) -> None:
+    found = compare_trial(before, after)
+    assert (found.status, found.trial.batch.micro_batch) == (status, 4)
+    assert found.judged is not None
+    assert found.judged.ratio == pytest.approx(1.1 if after[0] is SLOWER[0] else 1.0, abs=0.01)
+    assert found.judged.samples == min(found.before.processes, found.after.processes)
+
+
+def test_processes_of_a_smaller_micro_batch_are_counted() -> None:
+    found = compare_trial(BEFORE, halved(AFTER))
+    assert (found.before.processes, found.after.processes) == (16, 13)
+    assert found.reason.startswith(
+        "a smaller micro batch more often: of all processes those of micro batch 4 alone are compared, 16 of 16 before "
+        "and 13 of 16 after (micro batch 4 in 16; then 4 in 13 and 2 in 3); "
     )
-    assert "micro batch: 4 in 12 processes, then 4 in 9 and 2 in 3 processes" in row["changes"]
-
-    found, code = compared(tmp_path / "fewer", sized(before, few), after)
-    [row] = found["trials"]
-    assert (row["status"], row["before_processes"], row["micro_batch"], code) == ("unchanged", 9, 4, 0)
-    assert row["reason"].startswith("of all processes those of micro batch 4 alone are compared, 9 of 12 before and 12")
-    assert status(tmp_path / "slower", before, sized(processes(1.1, count=12, seed=2), few))[::2] == ("regressed", 1)
-
-
-def test_of_two_micro_batches_that_both_sides_had_the_one_of_most_processes_is_compared(tmp_path: Path) -> None:
-    before, after = (sized(processes(count=12, seed=seed), range(few)) for seed, few in ((1, 3), (2, 5)))
-    found, _ = compared(tmp_path, before, after)
-    [row] = found["trials"]
-    assert (row["micro_batch"], row["before_processes"], row["after_processes"]) == (4, 9, 7)
-    assert row["ratio"] == pytest.approx(1.0, abs=0.01)
+    assert "micro batch: 4 in 16 processes, then 4 in 13 and 2 in 3 processes" in map(str, found.changes)
 
 
 def sides(**changed: Any) -> list[Side]:

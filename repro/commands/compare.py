@@ -67,16 +67,16 @@ def _notes(before: Side, after: Side, compared: Sequence[Compared]) -> list[str]
             "drifted between the two."
         )
     if any(not each.interleaved and each.call == "inconclusive" for each in judged):
-        notes.append(f"To decide it, interleaved on one machine: {_deciding(before, after)}")
+        notes.append(_deciding(before, after))
     return notes
 
 
 def _deciding(before: Side, after: Side) -> str:
     """Return the command that interleaves the two stacks, with the packages of AFTER that differ where they are few."""
-    old, new = (each.environment.packages or {} for each in (before, after))
-    changed = [
-        f"{name}=={without_build(version)}" for name, version in new.items() if old.get(name, version) != version
-    ]
+    old, new = (each.environment.packages for each in (before, after))
+    if old is not None and old == new:
+        return "Both sides have the same packages, so there is no upgrade to decide on."
+    changed = [f"{name}=={without_build(to)}" for name, to in (new or {}).items() if (old or {}).get(name, to) != to]
     against = " ".join(changed) if 0 < len(changed) <= _FEW else f"the lock of the stack of {after.name}"
     words = shell_words(["upgrade-check", "--against", against])
-    return f"{command()} {words}, on the stack of {before.name}."
+    return f"To decide it, interleave both stacks: {command()} {words}, on the stack of {before.name}."
