@@ -38,11 +38,16 @@ class Levels:
     unchanged: float
 
 
+def _fewest(alpha: float) -> int:
+    """Return the fewest pairs that have an interval: as all of them may agree by chance with 2 in 2 ** pairs."""
+    return math.ceil(math.log2(2 / alpha))
+
+
 FINAL = Levels(changed=0.005, unchanged=0.05)
 EARLY = Levels(changed=0.001, unchanged=0.01)
 FIRST_LOOK = 12  # pairs: the fewest by which EARLY may stop a check
 BLOCK = 2  # pairs between two looks: one in each order
-FEWEST = 9  # pairs that FINAL needs to call a change, see tests
+FEWEST = _fewest(FINAL.changed)  # pairs that can call a change
 ALPHA = FINAL.unchanged  # of the interval that is printed beside a ratio
 _MOST = 1000  # more pairs than that are not counted
 
@@ -81,9 +86,9 @@ def decide(ratios: Sequence[float]) -> Decision:
 
 def _call(pairs: Pairs, levels: Levels) -> Call:
     strict, loose = pairs.interval(levels.changed), pairs.interval(levels.unchanged)
-    if strict and _beyond(pairs.value, SMALLEST_CHANGE) and (strict.low > 1 or strict.high < 1):
+    if strict and _beyond(pairs.value) and (strict.low > 1 or strict.high < 1):
         return "regressed" if pairs.value > 1 else "improved"
-    if loose and not _beyond(loose.low, SMALLEST_CHANGE) and not _beyond(loose.high, SMALLEST_CHANGE):
+    if loose and not _beyond(loose.low) and not _beyond(loose.high):
         return "unchanged"
     return "inconclusive"
 
@@ -96,11 +101,13 @@ def decide_apart(before: Sequence[float], after: Sequence[float], drift: float) 
     allowed = f"an allowance of {percent(drift)} for drift from run to run (--drift)"
     reason = f"{change(value)} ({_bounds(interval, ALPHA)}), not interleaved"
     call: Call = "inconclusive"
-    if interval and (interval.low > limit or interval.high < 1 / limit):
+    if interval is None:
+        reason += f"; it would have to lie beyond {allowed}"
+    elif interval.low > limit or interval.high < 1 / limit:
         call = "regressed" if value > 1 else "improved"
         reason += f": all of the interval lies beyond {allowed}"
     else:
-        reason += f": not beyond {allowed}"
+        reason += f": the interval reaches into {allowed}"
     return Decision(call, reason, value, interval, min(len(before), len(after)), False, drift)
 
 
@@ -110,8 +117,8 @@ def change(ratio: float) -> str:
     return "the same" if f"{ratio:.3f}" == "1.000" else f"{abs(ratio - 1):.1%} {word}"
 
 
-def _beyond(ratio: float, share: float) -> bool:
-    return abs(math.log(ratio)) > math.log1p(share)
+def _beyond(ratio: float) -> bool:
+    return abs(math.log(ratio)) > math.log1p(SMALLEST_CHANGE)
 
 
 def _bounds(interval: Interval | None, alpha: float) -> str:
@@ -203,11 +210,6 @@ def _left_out(counts: Sequence[float], alpha: float) -> int:
         if tail > limit:
             return left_out
     return 0
-
-
-def _fewest(alpha: float) -> int:
-    """Return the fewest pairs that reject anything at `alpha`: all of them agree."""
-    return math.ceil(math.log2(2 / alpha))
 
 
 @cache
