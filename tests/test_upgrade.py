@@ -639,6 +639,16 @@ def test_a_pair_that_was_interrupted_is_measured_anew_by_both_stacks(rehearsal: 
     assert (found.judged and found.judged.samples, on_gpus.taken()) == (9, [10, 10])
 
 
+def test_records_without_a_pair_count_for_none(rehearsal: Callable[..., Rehearsal]) -> None:
+    on_gpus = rehearsal()
+    on_gpus.run()
+    for arm in upgrade.SIDES:
+        path = on_gpus.folder / arm / TRIALS
+        rows = [json.loads(line) | {"pair": None} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert on_gpus.check().left() == [f"pair {number + 1}" for number in range(FEWEST)]
+
+
 def test_compare_of_a_checks_folders_gives_the_number_of_the_check(
     rehearsal: Callable[..., Rehearsal], capsys: pytest.CaptureFixture[str]
 ) -> None:

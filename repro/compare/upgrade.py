@@ -161,7 +161,7 @@ class Check:
             if not all(Answer.of(each).ran for side in sides for each in side):
                 continue
             before, after = ({each.pair for each in side} for side in sides)
-            pairs = len(before & after)
+            pairs = len(before & after - {None})  # None is of a check before records had pairs
             if pairs < self.pairs and not self._may_stop(trial, pairs):
                 found[sampled] = pairs
         return found
