@@ -241,7 +241,7 @@ BAD_INPUT = [
     (["--steps", "\uff13"], ["--steps \uff13: expected a whole number"]),
     (
         ["upgrade-check", "--against", "torch==2.11.0", "--pairs", "\uff16"],
-        ["--pairs \uff16: expected a whole number from 6 to "],
+        ["--pairs \uff16: expected a whole number from 9 to "],
     ),
     (["lab", "--epochs", "\uff13"], ["--epochs \uff13: expected a whole number"]),
     (["--gpus", "1", "--processes", "2"], ["exclude each other"]),
