@@ -809,6 +809,6 @@ def test_a_server_that_still_loads_ends_with_its_near_end(tmp_path: Path, pids: 
 
 def test_a_server_that_comes_after_its_near_end_ends_at_once() -> None:
     """As the near end may be killed between the fork and its first word to the kernel."""
-    code = "import os, sys; from repro.measure.processes import end_with; end_with(1 << 22); print('went on')"
+    code = "import os, sys; from repro.machine.processes import end_with; end_with(1 << 22); print('went on')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr

@@ -64,4 +64,4 @@ def measured_days(given: argparse.Namespace) -> tuple[tuple[Reading, ...], bool]
     if folders and getattr(given, "by", "true") == "printed":
         raise UserError("--by printed takes the paper's days alone, which --measured does not change: leave one out")
     refuse_twice(named)
-    return tuple(measured([folder]).runs[0] for folder in named), None not in folders
+    return measured(named).runs if named else (), None not in folders

@@ -26,9 +26,9 @@ from repro.machine.host import host, oom_kills, process_limit
 from repro.machine.imports import Imports
 from repro.machine.stack import process_environment
 
+from ..machine.processes import MARK, end_with, kill_marked
 from ..models import own
 from .method import MethodFile
-from .processes import MARK, end_with, kill_marked
 from .rank_reports import Report
 from .server import Job, Outcome
 

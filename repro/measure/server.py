@@ -34,11 +34,11 @@ from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
 from repro.machine.imports import imports
 
+from ..machine.processes import adopt_orphans, end_with, go_on_without_parent
 from ..models import own
 from ..models.own import Own
 from .memory import busy_cpus, is_out_of_memory, is_the_hosts, lost_a_compiler
 from .method import MethodError, MethodFile, UnfitError
-from .processes import adopt_orphans, end_with, go_on_without_parent
 from .rank import Rank
 from .rank_reports import Report
 

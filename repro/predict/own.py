@@ -21,8 +21,8 @@ from repro import __version__, datafile, files
 from repro.console import UserError, say
 from repro.datafile import NotAsDeclaredError
 from repro.installation import installed, way_to_install
+from repro.machine.processes import MARK, kill_marked
 from repro.machine.stack import process_environment
-from repro.measure.processes import MARK, kill_marked
 
 from ..models import own
 from ..models.own import Own

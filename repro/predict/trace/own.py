@@ -24,8 +24,8 @@ from torch.utils._pytree import tree_leaves
 
 from repro.console import UserError, one_line
 from repro.datafile import value
+from repro.machine.processes import end_with
 from repro.machine.stack import load as load_stack
-from repro.measure.processes import end_with
 from repro.predict import traces
 from repro.predict.own import ANSWER
 
