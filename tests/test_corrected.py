@@ -118,10 +118,12 @@ def test_by_the_authors_clock_each_cell_has_the_days_that_their_release_would_sh
 
 def test_the_stack_changes_predictions_and_is_named_beside_them() -> None:
     paper, today = by_place("true"), by_place("true", "--stack", "today")
-    (of_paper,), (of_today,) = ({row["stack"] for row in found.values()} for found in (paper, today))
+    (of_paper,), (of_today,) = (
+        {row["stack"] for row in found.values() if row["origin"] != "measured"} for found in (paper, today)
+    )
     assert (of_paper, of_today) == ("torch 2.3.1, transformers 4.42.3", str(shipped()[-1]))
     convnext = "ConvNeXt", "H100", 1
-    assert (round(paper[convnext]["days"]), round(today[convnext]["days"])) == (47, 79)
+    assert (round(paper[convnext]["days"]), round(today[convnext]["days"])) == (47, 77)
     same = ("printed_days", "measured_days", "measured_stack")
     assert [paper[convnext][name] for name in same] == [today[convnext][name] for name in same]
     assert f"predicted for today's stack, {of_today}" in repro("table", "1", "--by", "true", "--stack", "today").stdout

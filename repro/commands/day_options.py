@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from ..console import UserError
+from ..console import UserError, say
 from ..formats import path
 from ..predict.traces import Stack
 from ..record import By
-from ..run.reading import Reading, measured, refuse_twice
+from ..run.reading import Reading, by_stack, measured, refuse_twice
 
 _NONE = "none"
 
@@ -64,4 +64,7 @@ def measured_days(given: argparse.Namespace) -> tuple[tuple[Reading, ...], bool]
     if folders and getattr(given, "by", "true") == "printed":
         raise UserError("--by printed takes the paper's days alone, which --measured does not change: leave one out")
     refuse_twice(named)
-    return measured(named).runs if named else (), None not in folders
+    joined = by_stack(measured([folder]).runs[0] for folder in named)
+    for note in (note for runs in joined for note in runs.notes):
+        say(note)
+    return tuple(run for runs in joined for run in runs.runs), None not in folders

@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from ..console import UserError
-from ..formats import FOR_MACHINES, FORMATS, add_format, prose, render
+from ..formats import FOR_MACHINES, FORMATS, add_format, prose, render, rough
+from ..money.days import DaysAsked, ModelDays
+from ..paper.arithmetic import paper_gpu, recipe_of
+from ..paper.settings import Settings
 from ..paper.tables import TABLES
+from ..predict.hardware import Machine
 from ..predict.traces import of_stack
 from ..record import BY_DAYS, CLOCKS, DAYS, DEFAULT, Clock, other
 from ..report.tables import NUMBERS, Number, Rows, layout, rows
+from ..run.corrected import WORTH_SAYING, Corrected
 from ..run.reading import Joined, add_measured, measured
 from .day_options import add_by, add_stack
 
@@ -69,6 +74,8 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
     stack, modern = of_stack(given.stack), given.methods is not None
     verdicts, ran = (runs.verdicts, f"{runs.stack} of {runs.name}") if runs else ((), "")
     found = corrected.corrected_table(given.number, given.by, stack, verdicts, ran, modern)
+    if given.stack == "today":
+        found = [_as_measured(row) for row in found]
     if given.format in FOR_MACHINES:
         print(render([asdict(row) for row in found], given.format))
         return 0
@@ -87,6 +94,34 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
     note = f"{basis} {corrected.MODERN}" if modern else basis
     print("\n\n".join([*(prose(line, given.format) for line in lines), cells, prose(note, given.format), *beside]))
     return 0
+
+
+def _as_measured(row: Corrected) -> Corrected:
+    """Return a cell on today's stack with the days that all commands have of its settings: measured there, else the
+    prediction corrected by what was measured on another number of these GPUs."""
+    if row.origin != "predicted" or row.settings is None or row.days is None:
+        return row
+    known, machine = ModelDays(recipe_of(row.model).id, DaysAsked(row.by)), Machine(paper_gpu(row.gpu), row.gpus)
+    predicted = known.forecast(machine, Settings.parse(row.settings))
+    mine = next(each for each in known.on_settings(machine, [predicted]) if each.settings == row.settings)
+    foretold = predicted.days if row.by == "true" else predicted.authors_interval
+    if mine.origin not in ("measured", "projected") or mine.days is None or foretold is None:
+        return row
+    exact = mine.days.value if mine.origin == "measured" else rough(row.days * mine.days.value / foretold.value)
+    best = known.fastest(known.on_settings(machine)) if row.table == "1" else None
+    faster = best is not None and best.days is not None and exact > WORTH_SAYING * best.days.value
+    return replace(
+        row,
+        days=exact,
+        days_low=None,
+        days_high=None,
+        origin=mine.origin,
+        micro_batch=mine.micro_batch or row.micro_batch,
+        stack=mine.measurement.stack if mine.measurement else row.stack,
+        fastest_days=best.days.value if faster and best and best.days else None,
+        fastest_settings=best.settings if faster and best else None,
+        fastest_micro_batch=best.micro_batch if faster and best else None,
+    )
 
 
 def _note(number: Number, measured: bool, found: Rows) -> str:

@@ -27,7 +27,7 @@ from ..predict.modern import today
 from ..predict.traces import Stack, Traced, of_stack
 from ..record import By, Record
 from ..run.plan import ModernMethods
-from ..run.reading import Reading, join
+from ..run.reading import Reading, by_stack
 from ..run.settings_search import searches
 from ..validity import feasible
 
@@ -463,17 +463,15 @@ def _shipped(model: str) -> list[Measurement]:
 def _of_folders(model: str, asked: DaysAsked) -> Iterator[Measurement]:
     """Yield the trials of results folders that say whether their settings fit: at the paper's scale, on one node, with
     the whole memory; with parts of modern training only where these are asked for, and were kept."""
-    if not asked.runs:
-        return
-    runs = join(*asked.runs)
-    records = [each for each in runs.records if each.recipe == model and each.like_papers]
-    usual = [each for each in records if not each.own]
-    found = [*searches(usual), *searches(usual, origin="projected")]
-    listed = [each for search in found for each in search.standing.values()]
-    if asked.methods is not None:
-        exact_only = asked.methods == "modern:exact"
-        listed += [each for each in records if each.modern is not None and each.modern.stands(exact_only)]
-    yield from filter(None, (_of_record(runs.run_of(each), each) for each in listed))
+    for runs in by_stack(asked.runs):
+        records = [each for each in runs.records if each.recipe == model and each.like_papers]
+        usual = [each for each in records if not each.own]
+        found = [*searches(usual), *searches(usual, origin="projected")]
+        listed = [each for search in found for each in search.standing.values()]
+        if asked.methods is not None:
+            exact_only = asked.methods == "modern:exact"
+            listed += [each for each in records if each.modern is not None and each.modern.stands(exact_only)]
+        yield from filter(None, (_of_record(runs.run_of(each), each) for each in listed))
 
 
 def _of_record(run: Reading, record: Record) -> Measurement | None:

@@ -19,7 +19,7 @@ from .verdict import PROJECTED, Verdict, Word
 
 PAPER_VERSIONS = "torch 2.3.1, transformers 4.42.3"  # as the authors' release v1.0.0 pins them; see locks/paper.lock
 MEASURED_ELSEWHERE = "Measured on other stacks, by both clocks (a dash: out of memory)"
-_WORTH_SAYING = 1.01  # a search whose best is less faster than the paper's own choice found nothing better
+WORTH_SAYING = 1.01  # a search whose best is less faster than the paper's own choice found nothing better
 Rows = list[dict[str, Any]]
 
 
@@ -220,7 +220,7 @@ def _faster(cell: Cell, choice: Forecast, stack: Traced, by: Clock) -> Forecast 
     if cell.table == "4" or by == "authors":
         return None
     best = best_of_search(cell, stack)
-    if best.days is None or (choice.days and choice.days.value <= _WORTH_SAYING * best.days.value):
+    if best.days is None or (choice.days and choice.days.value <= WORTH_SAYING * best.days.value):
         return None
     return best
 

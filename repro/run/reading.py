@@ -187,6 +187,14 @@ def join(*runs: Reading) -> Joined:
     return Joined(left, kept, tuple(notes))
 
 
+def by_stack(runs: Iterable[Reading]) -> list[Joined]:
+    """Join the folders of each stack: a record is no newer measurement of what another stack measured."""
+    groups: dict[str, list[Reading]] = {}
+    for run in runs:
+        groups.setdefault(run.environment.stack, []).append(run)
+    return [join(*group) for group in groups.values()]
+
+
 def _with_starts(records: Sequence[Record]) -> list[tuple[float, Record]]:
     """Return a folder's records, each with the start of the stack that dates it; 0 where the folder has none."""
     at = next((record.stack_started for record in records if record.stack_started is not None), 0.0)
