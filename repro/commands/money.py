@@ -11,7 +11,7 @@ from ..formats import Interval, add_format, count_if_given, counted, listing, pa
 from ..money.days import DaysAsked, Measurement, ModelDays, TrainingDays
 from ..money.prices import GpuPrice, PriceList, Rental, amount, canonical_gpu, check, price_list, worth
 from ..money.renting import serving
-from ..paper.gpus import Gpu, OwnGpu, by_name
+from ..paper.gpus import Gpu, OwnGpu, by_name, paper_gpus
 from ..paper.own_gpu import own_gpu
 from ..run.plan import ModernMethods
 from .day_options import add_by, add_measured_days, add_stack, measured_days
@@ -78,14 +78,15 @@ def model_days(
 
 
 def days_on(
-    known: ModelDays, gpu: str | OwnGpu | None, gpus: int | None, priced: Iterable[str] = ()
+    known: ModelDays, gpu: str | OwnGpu | None, gpus: int | None, prices: PriceList | None = None
 ) -> list[TrainingDays]:
-    """Return the days on that GPU and that number of them; None matches all numbers, and of GPUs the `priced` and the
-    measured ones. Raise UserError where there are none, naming those that are known."""
+    """Return the days on that GPU and that number of them; None matches all numbers, and of GPUs those of the paper,
+    whose kinds were measured, those that the user's file has prices of, and measured ones. Raise UserError where there
+    are none, naming those that are known."""
     if isinstance(gpu, OwnGpu):
         asked: list[Gpu] = [gpu]
     else:
-        asked = [by_name()[name] for name in (dict.fromkeys(priced) if gpu is None else [gpu]) if name in by_name()]
+        asked = [by_name()[each] for each in (_compared(prices) if gpu is None else [gpu]) if each in by_name()]
     name = gpu.name if isinstance(gpu, OwnGpu) else gpu
     if gpu is not None and gpus is not None and (row := known.on(asked[0], gpus)) is not None:
         return [row]
@@ -100,6 +101,16 @@ def days_on(
             names = listing(list(dict.fromkeys(row.gpu for row in days)))
         raise UserError(f"{_unknown(known, gpus)} on {machine}{f'; known: {names}' if names else ''}")
     return found
+
+
+def _compared(prices: PriceList | None) -> list[str]:
+    priced = [] if prices is None else [*prices.own_to_buy, *(rental.gpu for rental in prices.own_rentals)]
+    return list(dict.fromkeys([*paper_gpus(), *sorted(priced)]))
+
+
+def compared_text(gpu: str | OwnGpu | None) -> list[str]:
+    """Return a sentence on the GPUs that are compared where none is named."""
+    return [] if gpu else ["The paper's GPUs, measured ones and those that --prices has: --gpu names another."]
 
 
 def _unknown(known: ModelDays, gpus: int | None) -> str:

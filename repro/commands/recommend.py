@@ -20,6 +20,7 @@ from ..paper.gpus import OwnGpu
 from .money import (
     GPU_OR_FILE,
     add_shared,
+    compared_text,
     days_on,
     model_days,
     read_any_gpu,
@@ -73,17 +74,11 @@ class _Asked:
     buys: bool
     rents: bool
 
-    @property
-    def priced(self) -> list[str]:
-        """Return the GPUs that have a price on these terms."""
-        rented = [row.gpu for row in self.prices.rentals] if self.rents else []
-        return [*(self.prices.gpus if self.buys else ()), *rented]
-
 
 def main(given: argparse.Namespace) -> int:
     asked, today = _asked(given), date.today()
     known = model_days(given, given.methods)
-    days = days_on(known, asked.gpu, None, asked.priced)
+    days = days_on(known, asked.gpu, None, asked.prices)
     found = _offered(days, asked)
     if not found and isinstance(asked.gpu, OwnGpu) and asked.gpu.price is None:
         raise UserError(f'{asked.gpu.file}: price is missing, such as price = "1300 USD" and its day, quoted = {today}')
@@ -139,6 +134,7 @@ def _notes(
         f"instance its share of the term. Electricity is not counted ({command()} breakeven --electricity SUM counts "
         "it).",
         known.asked.text,
+        *compared_text(asked.gpu),
         *([_MODERN] if known.asked.methods is not None else []),
         *([_RANKED] if asked.budget is asked.deadline is None else []),
         *interval_text(offer.bounds for offer in found),

@@ -23,6 +23,7 @@ from ..paper.tables import quantities
 from .money import (
     add_shared,
     check_run,
+    compared_text,
     days_on,
     given_in,
     model_days,
@@ -178,7 +179,7 @@ def _runs(
     if not found:
         raise UserError(lacking) if lacking else _nobody_rents(", ".join(run.machine for run in runs))
     today = date.today()
-    notes = [known.asked.text] if known is not None else []
+    notes = [known.asked.text, *compared_text(gpu)] if known is not None else []
     notes += renting.unrated_text(lacking)
     notes += _notes(found, spot)
     one = {rental.gpu for rental in prices.rentals if rental.gpus == 1}
@@ -223,7 +224,7 @@ def _asked(
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
         return [renting.given_hours(gpu, gpus or 1, formats.positive(given.hours, "--hours", "100"))]
     assert known is not None
-    return days_on(known, gpu, gpus, [rental.gpu for rental in prices.rentals])
+    return days_on(known, gpu, gpus, prices)
 
 
 def _spot(given: argparse.Namespace) -> Spot | None:

@@ -16,6 +16,7 @@ from ..paper.gpus import OwnGpu
 from .money import (
     GPU_OR_FILE,
     add_shared,
+    compared_text,
     days_on,
     model_days,
     read_any_gpu,
@@ -37,11 +38,12 @@ def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     gpu, prices = read_any_gpu(given, prices)
     known = model_days(given)
-    days = days_on(known, gpu, None, prices.gpus)
+    days = days_on(known, gpu, None, prices)
     by_gpu = choice.steps_by_gpu(days, prices, unit)
     listed = [step for steps in by_gpu.values() for step in steps]
     notes = [
         known.asked.text,
+        *compared_text(gpu),
         "efficiency: the fewest GPU-days of any number of these GPUs over those of this one; speedup is that of as "
         "many GPUs. low and high are from the days' bounds: what rounding leaves of the paper's, the 80 % interval of "
         "predicted ones.",
