@@ -356,7 +356,7 @@ def _off(each: Observation, fit: Calibration) -> float | None:
     """Return a cell's printed days over the predicted ones by the authors' clock, or a trial's measured days over the
     predicted true ones; None if it is predicted not to fit."""
     if each.cell is not None:
-        shown = predicted(each.cell, fit).authors_days
+        shown = predicted(each.cell, fit, by_authors=True).authors_days
         return None if shown is None else each.days / shown
     best = forecast(
         each.recipe, each.machine, each.readings[0], fit, each.stack, papers_hosts=False, micro_batch=each.micro_batch

@@ -114,7 +114,7 @@ def _chooser(fits: Mapping[str, Calibration], split: str) -> Chooser:
 
 @cache
 def _best(cell: Cell, calibration: Calibration) -> Forecast:
-    return predicted(cell, calibration)
+    return predicted(cell, calibration, by_authors=True)
 
 
 def _ratios(table: Table, chosen: Chooser) -> dict[Cell, float]:
@@ -269,7 +269,7 @@ def _winners(split: str, chosen: Chooser) -> list[Score]:
     for row in published_settings():
         readings, calibration = row.readings(), chosen(row.model, row.gpu)
         if len(readings) == 1:
-            order = search(table[row.place], calibration)
+            order = search(table[row.place], calibration, by_authors=True)
             place = [each.settings for each in order].index(readings[0])
             places.append(place)
             best, printed = order[0].authors_interval, order[place].authors_interval

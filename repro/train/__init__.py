@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..console import say
+from ..console import UserError, say
 from ..installation import installed, way_to_install
 
 
@@ -18,7 +18,12 @@ def __getattr__(name: str) -> Any:
         raise SystemExit(2)
     from ..machine import nvml, stack
 
-    os.environ.update(stack.authors_environment(nvml.visible_devices()))
+    stack.restart_in_utf8()
+    try:
+        os.environ.update(stack.authors_environment(nvml.visible_devices()))
+    except UserError as error:  # no GPU is usable, or the driver does not answer
+        say(error)
+        raise SystemExit(2) from None
     stack.preload(())
     from .loop import train
 
