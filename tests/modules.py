@@ -30,7 +30,7 @@ LAYERS = (
     ("repro.validity",),
     ("repro.measure", "repro.predict"),
     ("repro.run",),
-    ("repro.money",),
+    ("repro.money", "repro.train"),
     ("repro.compare", "repro.export", "repro.lab", "repro.survey"),
     ("repro.claims",),
     ("repro.report",),

@@ -9,7 +9,13 @@ import pytest
 
 from tests.modules import DEPTH, FILES, LAYERS, PAGE, ROOT, UPWARD, loaded, page, part_of, room, taken
 
-ON_TORCH = ("repro.measure", "repro.predict.trace.", "repro.models.adversarial", "repro.models.objective")
+ON_TORCH = (
+    "repro.measure",
+    "repro.train.",
+    "repro.predict.trace.",
+    "repro.models.adversarial",
+    "repro.models.objective",
+)
 
 
 def test_no_module_takes_from_what_is_built_on_it() -> None:

@@ -19,10 +19,10 @@ tests/gpu/flash.sh "$scratch/flash-attn"
 PYTHONPATH=$scratch/flash-attn tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods free-lunch --attention flash \
     --models pythia-160m,pythia-1b --out "$scratch/flash" >/dev/null
 # All parts of modern training but CUDA graphs, which it cannot capture; those whose package is missing are left out.
-parts=modern+bf16+fused_attention+liger_cross_entropy+channels_last+fp8+no_wrapper+fused_adam+timed_attention
+parts=modern+bf16+bf16_weights+fused_attention+channels_last+fp8+no_wrapper+fused_adam
 tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods "$parts" --models pythia-160m,roberta,convnext,mamba \
     --out "$scratch/modern" >/dev/null
-parts=modern+bf16+chunked_cross_entropy+fused_adam+gradient_views+static_graph+bf16_reduction+layer_compilation
+parts=modern+bf16+chunked_cross_entropy+fused_adam+cuda_graphs
 tests/gpu/run.sh "$gpu,2" --gpus 2 --scale tiny --methods "$parts" --models pythia-160m --out "$scratch/modern-2" >/dev/null
 tests/gpu/run.sh "$gpu" --gpus 1 --scale paper --methods naive --out "$scratch/naive" >/dev/null
 tests/gpu/run.sh "$gpu" predict --gpu H200 --methods naive --format json >"$scratch/predicted.json"
