@@ -37,7 +37,7 @@ from repro.run.reading import read
 from repro.run.settings_search import searches
 from repro.run.verdict import comparable_with_cell
 from repro.validity import contradiction
-from tests.command_line import ROOT, process, refusal, repro
+from tests.command_line import ROOT, process, refusal, repro, trial_lines
 from tests.same_training import SameTraining, Trained, TrainingCheck, compared
 
 GEMMA = {
@@ -352,11 +352,11 @@ def test_modern_settings_list_their_parts_and_stand_for_no_cell_and_no_search(fi
 @pytest.mark.slow
 def test_the_same_command_again_measures_nothing_twice(finished: tuple[Path, str]) -> None:
     folder, _ = finished
-    before = (folder / "trials.jsonl").read_text().count("\n")
+    before = trial_lines(folder)
     words = "--processes 1 --models mamba --steps 2 --methods modern+fused_adam+no_wrapper"
     done = process("run", *words.split(), "--out", str(folder))
     assert done.returncode == 0, done.stderr
-    assert (folder / "trials.jsonl").read_text().count("\n") == before
+    assert trial_lines(folder) == before
     assert "MODERN SETTINGS" in done.stdout
 
 

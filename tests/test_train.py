@@ -102,7 +102,8 @@ def test_two_tasks_of_srun_train_together(script: Path, port: int) -> None:
     }
     script = exported(training("vit", "naive", 2), script.parent)
     ranks = [
-        start(script, "--max-steps", "2", **common, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank)) for rank in (0, 1)
+        start(script, "--max-steps", "2", **common | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)})
+        for rank in (0, 1)
     ]
     outputs = [rank.communicate(timeout=300) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], outputs
@@ -227,7 +228,7 @@ def test_a_full_disk_costs_a_checkpoint_and_no_more(script: Path, tmp_path: Path
 
 def test_export_of_a_folder_needs_no_model_named_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    model = ["--models", "timm:resnet10t:num_classes=10", "--images", "1M", "--batch-size", "8", "--image-size", "64"]
+    model = ["--models", "timm:resnet10t:num_classes=10", "--images", "1M", "--batch-size", "8"]
     measured = process("run", *model, "--methods", "naive", "--processes", "1", "--steps", "1", "--out", str(run))
     assert measured.returncode == 0, measured.stderr
     assert "auto_map" not in (run / "recipes.json").read_text()

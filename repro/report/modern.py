@@ -79,7 +79,8 @@ def ablations(records: Iterable[Record]) -> list[Ablation]:
             continue
         whole = max(standing, key=lambda each: len(Settings.parse(each.settings).parts))
         ran = [each for each in standing if Answer.of(each).ran]
-        best = min([*ran, usual], key=lambda each: each.derived.true_step or math.inf)
+        candidates = ran if any(each.modern and each.modern.asked for each in ran) else [*ran, usual]
+        best = min(candidates, key=lambda each: each.derived.true_step or math.inf)
         by_parts = {Settings.parse(each.settings).parts: each for each in (*group, usual)}
         unsupported = {each.modern.part: each for each in group if each.modern and each.status == "unsupported"}
         found.append(Ablation(usual, whole, best, by_parts, unsupported))
