@@ -207,7 +207,7 @@ def test_traces_of_another_torch_or_timm_stand_beside_those_there_are(tmp_path: 
 def test_broken_traces_are_reported_with_the_way_out(tmp_path: Path) -> None:
     broken = Traced("9.9", "1.0", "2.0")
     traces._file(broken, tmp_path).write_text('[{"recipe": "vit"}]')
-    with pytest.raises(UserError, match=r"no traces .*--rebuild-traces makes them"):
+    with pytest.raises(UserError, match=r"no traces .*restore it, or in a checkout"):
         traces.load(broken, tmp_path)
-    with pytest.raises(UserError, match=r"no traces; .*--rebuild-traces makes them"):
+    with pytest.raises(UserError, match=r"no traces; restore it, or in a checkout"):
         traces.nearest({}, tmp_path / "empty")
