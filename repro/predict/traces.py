@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -99,7 +99,7 @@ class Trace:
         """Return a cost of the whole model."""
         return sum((part.cost(key) * part.count for part in self.parts), NOTHING)
 
-    @property
+    @cached_property
     def parameters(self) -> float:
         return self.total("parameters").fixed
 
