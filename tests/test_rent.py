@@ -113,10 +113,11 @@ def test_spot_is_called_the_cheapest_only_where_its_interruptions_are_computed()
     assert "RunPod, spot: " in answer(*RUN, *SPOT)["answer"]
 
 
-def test_the_interval_of_predicted_days_is_interrupted_as_they_are() -> None:
-    asked = ("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--gpus", "1", "--predicted")
-    plain, faced = by_terms(*asked)["RunPod spot"], by_terms(*asked, *SPOT)["RunPod spot"]
-    [run] = (each for each in predicted_days("pythia-1b") if each.machine == "1 RTX 4090")
+def test_the_interval_of_predicted_days_is_interrupted_as_they_are(tmp_path: Path) -> None:
+    own = prices(tmp_path, rental_table("spot", gpu="A40", gpus=1))
+    asked = ("rent", "--model", "pythia-1b", "--gpu", "A40", "--gpus", "1", "--predicted", "--prices", own)
+    plain, faced = by_terms(*asked)["shop spot"], by_terms(*asked, *SPOT)["shop spot"]
+    [run] = (each for each in predicted_days("pythia-1b") if each.machine == "1 A40")
     assert (plain["days_low"], plain["days_high"]) == run.bounds
     for key in ("days_low", "days", "days_high"):
         assert faced[key] / plain[key] == pytest.approx(faced["days"] / plain["days"], rel=0.01)
@@ -217,7 +218,7 @@ def test_a_number_of_gpus_alone_lists_every_machine_of_so_many_in_proportion_too
 
 def test_a_doubt_tells_what_is_predicted_on_the_same_terms_as_the_days_beside_it() -> None:
     asked = ("rent", "--model", "pythia-1b", "--gpu", "A6000")
-    for interrupted, days, predicted in (((), 152, 234), (("--interrupted-every", "2h", *SPOT[2:]), 199, 307)):
+    for interrupted, days, predicted in (((), 152, 230), (("--interrupted-every", "2h", *SPOT[2:]), 199, 302)):
         first, second = answer(*asked, *interrupted)["answer"].split(" With predicted days")
         assert f"USD in {days} days (expected" in first
         assert f", predicted {predicted} days)" in first

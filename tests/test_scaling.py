@@ -125,13 +125,13 @@ def test_what_rounding_leaves_open_is_not_decided() -> None:
 
 
 def test_the_bounds_of_predicted_days_are_their_interval_and_are_reported_as_such(tmp_path: Path) -> None:
-    own = prices(tmp_path, gpu_table("RTX 4090", "1600"))
-    asked = ("--model", "pythia-1b", "--gpu", "RTX 4090", "--predicted", "--prices", own)
+    own = prices(tmp_path, gpu_table("A40", "1600"))
+    asked = ("--model", "pythia-1b", "--gpu", "A40", "--predicted", "--prices", own)
     found = answer("scaling", *asked)
     assert {row["origin"] for row in found["rows"]} == {"predicted"}
     assert "predicted: repro predict" in found["answer"]
     assert [row["pays"] for row in found["rows"]] == [None] + ["within bounds"] * (len(found["rows"]) - 1)
-    assert "within the days' bounds 2 and 4 and 8 may cost no more" in found["answer"]
+    assert "within the days' bounds 1 and 4 and 8 may cost no more" in found["answer"]
     assert "the 80 % interval of predicted ones" in found["notes"][0]
     for row in found["rows"]:
         assert row["days_low"] < row["days"] == float(f"{row['days']:.3g}") < row["days_high"]
@@ -157,10 +157,10 @@ def test_two_rtx_3090_are_where_pythia_1b_stops_paying() -> None:
 def test_where_the_cheapest_stands_on_doubted_days_that_of_predicted_ones_is_reported_too() -> None:
     found = answer("scaling", "--model", "pythia-1b")
     rtx_3090, _, _, h100 = found["answer"].split(". ")
-    assert "; with predicted days where the audit warns of the printed ones it is cheapest on 1, at 522 USD" in rtx_3090
+    assert "; with predicted days where the audit warns of the printed ones it is cheapest on 2, at 494 USD" in rtx_3090
     assert "predicted days" not in h100
     instead = found["cheapest_with_predicted_days"]
-    assert [(row["gpu"], row["gpus"]) for row in instead] == [("RTX 3090", 1), ("A6000", 1), ("A100", 1)]
+    assert [(row["gpu"], row["gpus"]) for row in instead] == [("RTX 3090", 2), ("A6000", 1), ("A100", 1)]
     assert {row["origin"] for row in instead} == {"predicted"}
 
 

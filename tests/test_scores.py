@@ -101,7 +101,7 @@ def test_intervals_are_no_wider_than_those_of_27_fitted_numbers() -> None:
 
 def test_programs_get_a_row_for_each_measurement_with_its_source(rows: list[dict[str, object]]) -> None:
     assert list(rows[0]) == [
-        "what", "model and settings", "machine", "held out", "measured", "predicted", "ratio", "in_interval", "source",
+        "what", "model_and_settings", "machine", "held_out", "measured", "predicted", "ratio", "in_interval", "source",
     ]  # fmt: skip
     assert all(row["source"] for row in rows)
     assert {row["what"] for row in rows} >= {scores.RECORD, scores.BEFORE}

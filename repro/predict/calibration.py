@@ -73,8 +73,10 @@ def calibrations() -> dict[str, Calibration]:
         if lacking := [name for name in (EVERYTHING, *models.IDS, *paper_gpus()) if name not in found.fitted]:
             raise datafile.NotAsDeclaredError(f"it lacks {', '.join(lacking)}")
         for name, fitted in found.fitted.items():
-            if unknown := sorted(fitted.keys() ^ (fitted.keys() & {*CANDIDATES, PAPERS} | {PAPERS})):
-                raise datafile.NotAsDeclaredError(f"fitted.{name} lacks or does not know {', '.join(unknown)}")
+            if PAPERS not in fitted:
+                raise datafile.NotAsDeclaredError(f"fitted.{name} lacks {PAPERS}")
+            if unknown := fitted.keys() - {*CANDIDATES, PAPERS}:
+                raise datafile.NotAsDeclaredError(f"fitted.{name} has {', '.join(sorted(unknown))}")
     except datafile.NotAsDeclaredError as error:
         raise UserError(f"{FILE}: no fits ({error}); restore it, or install repro again") from None
     return {name: calibration(fitted, found.errors) for name, fitted in found.fitted.items()}

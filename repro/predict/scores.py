@@ -359,8 +359,9 @@ def row(each: Scored) -> dict[str, Any]:
 
 def full_row(each: Scored, errors: Errors) -> dict[str, Any]:
     """Return the same for programs, with its source."""
+    named = {name.replace(" ", "_"): value for name, value in row(each).items()}
     inside = None if each.of == CLOCK else each.inside(errors)
-    return row(each) | {"ratio": each.ratio, "in_interval": inside, "source": each.source}
+    return named | {"ratio": each.ratio, "in_interval": inside, "source": each.source}
 
 
 def fitted_rows(fits: Mapping[str, Calibration]) -> list[dict[str, Any]]:
