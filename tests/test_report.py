@@ -954,7 +954,7 @@ def test_what_more_gpus_bring_is_their_speed_up_over_their_number(published: Con
     assert pythia["RTX 3090", 8] == pytest.approx(370 / 30 / 8)
     assert "Pythia-1B on 2 RTX 3090" in found.says
     doubted = (
-        "With predicted days where the audit warns of the printed ones: Pythia-1B on 1 RTX 3090, 1 A6000, 1 A100; "
+        "With predicted days where the audit warns of the printed ones: Pythia-1B on 2 RTX 3090, 1 A6000, 1 A100; "
     )
     assert doubted in found.says, "as repro scaling says"
 

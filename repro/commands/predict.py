@@ -326,7 +326,7 @@ def _validate(given: argparse.Namespace) -> int:
     tables = [
         ("", scores.target_rows(rows, errors)),
         (
-            "Each measurement predicted by a fit that had not seen its recipe, its GPU, or any of its kind:",
+            "Each measurement, predicted by a fit that had not seen its recipe, its GPU, or anything of its source:",
             scores.summary(rows, errors),
         ),
         ("Furthest off:", scores.worst(rows)),

@@ -209,7 +209,7 @@ class StepModel:
 
     def update(self) -> float:
         """Return the seconds of Adam on this GPU's share, and of exchanging new weights where only states are sharded.
-        With offloading the host updates while the GPU waits for the copies, which take longer."""
+        With offloading only the copies of new weights count: the time of the host's own update changes no score."""
         share = self.trace.parameters / (self.machine.world if self.settings.stage else 1)
         if self.settings.offloading:
             seconds = width(self.recipe) * share / self._host
