@@ -46,8 +46,8 @@ ABOUT = (
     "Days of Tables 1 and 4 are printed ones, by the authors' clock, and so test the launch queue as well. Trials: "
     "expected/measured.csv; of others: expected/elsewhere.csv; other records: results/; predicted before: "
     "results/predicted, as a model of its day did. The constants, and which may be fitted, were chosen in sight of all "
-    "of this; which are fitted, and their values, without what is held out. --format csv and json have a row "
-    "for each measurement, with its source."
+    "of this, some of them from the H100's trials; which are fitted, and their values, without what is held out. "
+    "--format csv and json have a row for each measurement, with its source."
 )
 _ALLOWANCE = Allowance()
 _INSIDE = 0.8  # share of unseen measurements inside the interval
