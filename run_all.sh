@@ -116,6 +116,8 @@ gpu_stack() { # prints the stack for what the driver tells under /proc, which WS
 export REPRO_CACHE=${REPRO_CACHE:-$root/.venv/build-cache}
 # Many processes import the stack: its bytecode is kept, also where the packages are read-only or the caller writes none.
 export PYTHONPYCACHEPREFIX=${PYTHONPYCACHEPREFIX:-$REPRO_CACHE/bytecode}
+# torch's compiler reads its templates, which are UTF-8, in the encoding of the locale.
+export PYTHONUTF8=1
 printf -v REPRO_COMMAND %q "$0" # what a person types to resume
 [[ $0 == */* && -x $0 ]] || REPRO_COMMAND="bash $REPRO_COMMAND"
 export REPRO_COMMAND

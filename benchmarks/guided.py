@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from repro.compare.decision import Ratio, of_pairs
+from repro.compare.decision import Decision, decide
 from repro.measure.interleaving import Scheduler
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench
@@ -76,13 +76,13 @@ def row(recipe: str, memory: str | None, folder: Path) -> dict[str, Any]:
         "estimated s": guided.exhaustive_seconds,
         "exhaustive's winner": winners[0],
         "guided's winner": winners[1],
-        "slower by (%)": 100 * (again.value - 1) if again else 0.0,
+        "slower by (%)": 100 * (again.ratio - 1) if again else 0.0,
         "from (%)": 100 * (interval.low - 1) if interval else None,
         "to (%)": 100 * (interval.high - 1) if interval else None,
     }
 
 
-def _again(search: Search, settings: list[str], folder: Path) -> Ratio:
+def _again(search: Search, settings: list[str], folder: Path) -> Decision:
     """Measure how much longer a step takes with the second settings than with the first, a process of each interleaved
     round by round. A search takes the least of many noisy times, which by itself is too short."""
     sizes = {trial.settings: trial.batch.micro_batch for trial in search.trials}
@@ -94,7 +94,7 @@ def _again(search: Search, settings: list[str], folder: Path) -> Ratio:
     for start in range(_STARTS):
         with Run(folder / f"{start}", options, []) as one, Run(folder / f"{start}-other", options, []) as other:
             starts.append(median(_ratio(pair, (one.bench, other.bench)) for _ in range(_FORKS)))
-    return of_pairs(starts)
+    return decide(starts)
 
 
 def _ratio(pair: list[Trial], benches: tuple[Bench, Bench]) -> float:

@@ -3,7 +3,8 @@
 `python -m benchmarks.power collect` fills a pool of real samples on an otherwise idle machine, as `upgrade-check` takes
 them: the tiny Pythia-1B, naive, a few processes from each start of a stack, which take turns with those of the other
 arms: the stack, a copy of it, the stack 5 % and 10 % slower. It goes on where it stopped. Without `collect` the rule is
-applied to the pool: to disjoint windows, and to windows of starts drawn from all of it.
+applied to windows of starts drawn from the pool: of a fixed size, and as a check takes them, which stops when it is
+clear.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import random
 import sys
@@ -21,11 +23,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
-from repro.compare import decision
-from repro.compare.decision import of_pairs
+from repro.compare.decision import BLOCK, FIRST_LOOK, decide
 from repro.compare.upgrade import FORKS, rounds
 from repro.console import UserError
 from repro.formats import FORMATS, duration, render
@@ -38,7 +39,8 @@ from . import Ask, asking
 ARMS = {"stack": 0.0, "copy": 0.0, "5 % slower": 0.05, "10 % slower": 0.10}
 POOL = Path(__file__).resolve().parent.parent / "results" / "pool-2-cores.jsonl"
 _MODULES = ("transformers.models.gpt_neox.modeling_gpt_neox", "transformers.loss.loss_utils")
-PAIRS = (6, 12, 16)  # a round of a window; the default budget allows 16
+PAIRS = (18, 36, 48)  # of a window
+MOST = 41  # of a check that stops when it is clear: what the default budget allows
 _EXAMPLES = 16
 _DRAWN = 200
 
@@ -119,39 +121,38 @@ def _start(line: str, place: str) -> Start:
         ) from error
 
 
-def disjoint(starts: Sequence[Start], size: int) -> Iterator[Sequence[Start]]:
-    """Yield one window after another."""
-    for first in range(0, len(starts) - size + 1, size):
-        yield starts[first : first + size]
+def windows(starts: Sequence[Start], arm: str, size: int) -> Iterator[list[float]]:
+    """Yield the ratios of windows of starts drawn from the pool: a balanced bootstrap, in which every start is drawn as
+    often as any other."""
+    deck = list(starts) * math.ceil(_DRAWN * size / len(starts))
+    random.Random(1).shuffle(deck)
+    for first in range(0, _DRAWN * size, size):
+        yield [start[arm] for start in deck[first : first + size]]
 
 
-def drawn(starts: Sequence[Start], size: int) -> Iterator[Sequence[Start]]:
-    """Yield windows of starts drawn with replacement: a bootstrap of what other windows could have been."""
-    chance = random.Random(1)
-    for _ in range(_DRAWN):
-        yield chance.choices(starts, k=size)
-
-
-def call(window: Sequence[Start], arm: str) -> decision.Call:
-    """Return the rule's call on an arm after the stack, half of the window a round, with the copy as the noise floor.
-    The copy itself gets none, and so the smallest threshold: nothing makes more false alarms."""
-    half = len(window) // 2
-    ratios = [start[arm] for start in window]
-    floor = None if arm == "copy" else decision.noise_floor(of_pairs([start["copy"] for start in window]))
-    return decision.decide([of_pairs(ratios[:half]), of_pairs(ratios[half:])], of_pairs(ratios), floor).call
+def stopped(window: list[float]) -> list[float]:
+    """Return the pairs after which a check stops."""
+    for pairs in range(FIRST_LOOK, len(window), BLOCK):
+        if decide(window[:pairs]).may_stop:
+            return window[:pairs]
+    return window
 
 
 def rows(starts: Sequence[Start]) -> list[dict[str, Any]]:
-    """Return for every slowdown, size of round and kind of window how many windows got each call."""
+    """Return for every arm and size of window how many windows got each call; the last size is a check's."""
     found = []
     for arm in list(ARMS)[1:]:
-        for pairs in PAIRS:
-            for kind, windows in (("disjoint", disjoint), ("drawn", drawn)):
-                calls = Counter(call(window, arm) for window in windows(starts, 2 * pairs))
-                found.append(
-                    {"arm": arm, "pairs a round": pairs, "windows": calls.total(), "kind": kind}
-                    | {word: calls[word] for word in ("regressed", "improved", "unchanged", "inconclusive")}
-                )
+        for size in (*PAIRS, None):
+            taken = list(windows(starts, arm, size or MOST))
+            if size is None:
+                taken = list(map(stopped, taken))
+            calls = Counter(decide(window).call for window in taken)
+            pairs = fmean(map(len, taken))
+            found.append(
+                {"arm": arm, "window": f"{size} pairs" if size else f"{MOST} pairs at most", "pairs": pairs}
+                | {"processes": 2 * pairs, "windows": len(taken)}
+                | {word: calls[word] for word in ("regressed", "improved", "unchanged", "inconclusive")}
+            )
     return found
 
 

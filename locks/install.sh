@@ -46,6 +46,16 @@ need_space() { # need_space GiB: on the file systems of VENV and of uv's cache
 }
 
 make_venv() {
+    local place
+    place=$(dirname "$venv")
+    make_stack
+    # `uv run` and `uv sync` of a person refuse a .venv that is no environment; they install beside the stacks in it.
+    if [[ $place == */.venv && ! -e $place/pyvenv.cfg ]]; then
+        "$uv" venv --quiet --no-project --allow-existing --python "$venv/bin/python" "$place" || die "cannot write $place"
+    fi
+}
+
+make_stack() {
     if [[ $stack == locks/read.lock ]]; then
         "$uv" venv --quiet --no-project --clear --python '>=3.11' "$venv" ||
             die "$venv could not be made, see above: for want of Python 3.11 or newer install one"

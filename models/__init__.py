@@ -67,7 +67,7 @@ def _find_among(known: tuple[str, ...], id: str) -> Recipe:
     if id in known:
         return find(id)
     if is_own(id):
-        raise UserError(f"{id} is your own model, so the paper printed no days of it: predict --gpu, or --predicted")
+        raise UserError(f"{id} is your own model, so the paper printed no days of it: predict --gpu")
     if id not in OTHERS:
         raise UserError(_unknown(id, known))
     lacks = "printed, only predicted (predict --gpu)" if id in TRACED else "printed or predicted"

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 from repro.console import ROOT, UserError, one_line, suggest_names
 
 from .recipe import Recipe, Scale
-from .specification import Specification
+from .specification import Specification, of_the_model
 
 if TYPE_CHECKING:
     from torch import nn
 
-# Keys of a configuration that concern loading or generation, or would execute code of others.
-_DROPPED = ("torch_dtype", "dtype", "auto_map", "quantization_config", "_name_or_path", "transformers_version")
 _HEADS = {  # the mapping of transformers, and the ends of its classes' names
     "masked": ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", ("ForMaskedLM",)),
     "causal": ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", ("ForCausalLM", "LMHeadModel")),
@@ -68,10 +66,10 @@ def head(config: dict[str, Any], text: str) -> tuple[str, str]:
 
 
 def transformers_config(config: dict[str, Any]) -> Any:
-    """Return the configuration object of a plain configuration, without what concerns loading."""
+    """Return the configuration object of a plain configuration, without what is not the model's."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    kept = {key: each for key, each in config.items() if key not in _DROPPED and not key.startswith("_")}
+    kept = of_the_model(config)
     found = CONFIG_MAPPING[kept["model_type"]].from_dict(kept)
     for each in (found, found.get_text_config() if hasattr(found, "get_text_config") else found):
         each.use_cache = False

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}-[0-9a-f]{8}")
 EXPORTED, EXPORTED_CODE = "model.json", "model.py"
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The weights that no loss reaches, by their names in the model of naive settings and in that with custom kernels;
+    `weights` counts those of the first. They are not trained: without a gradient they would stop
+    DistributedDataParallel."""
+
+    weights: int = 0
+    naive: list[str] = field(default_factory=list)
+    custom: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -57,9 +68,10 @@ class Described:
     custom_kernels: bool = True
     attention: str = ""
     config: dict[str, Any] | None = None
+    frozen: Frozen = Frozen()
 
     @classmethod
-    def of(cls, recipe: Recipe, attention: str = "", config: dict[str, Any] | None = None) -> Described:
+    def of(cls, recipe: Recipe) -> Described:
         """Return a recipe's data."""
         known = {each.name: getattr(recipe, each.name) for each in fields(cls) if hasattr(recipe, each.name)}
         inputs = recipe.inputs
@@ -67,8 +79,6 @@ class Described:
             **known,
             text=inputs if isinstance(inputs, Text) else None,
             images=inputs if isinstance(inputs, Images) else None,
-            attention=attention,
-            config=config,
         )
 
     def recipe(self, build: Any) -> Recipe:
@@ -82,7 +92,7 @@ class Described:
     @property
     def plain(self) -> Described:
         """Return the data without what only building needs."""
-        return replace(self, attention="", config=None)
+        return replace(self, attention="", config=None, frozen=Frozen())
 
     @property
     def problem(self) -> str:
@@ -148,6 +158,12 @@ def specification_of(id: str) -> Specification | None:
     return None if own is None else own.specification
 
 
+def has_frozen_weights(id: str) -> bool:
+    """Return whether a recipe is one of one's own with weights that no loss reaches."""
+    own = _REGISTERED.get(id)
+    return own is not None and own.paper.frozen.weights > 0
+
+
 def _cannot_build(id: str, custom_kernels: bool, attention: str) -> nn.Module:
     raise UserError(f"{id} was read from a results folder, which cannot build a model: name its file in --models")
 
@@ -206,7 +222,16 @@ def read_exported(file: Path) -> None:
 
 
 def build(specification: Specification, described: Described, custom_kernels: bool, attention: str) -> nn.Module:
-    """Build the model of a recipe of one's own."""
+    """Build the model of a recipe of one's own, without gradients of the weights that take no part."""
+    model = _build(specification, described, custom_kernels, attention)
+    frozen = {*(described.frozen.custom if custom_kernels else described.frozen.naive)}
+    for name, weight in model.named_parameters():
+        if name in frozen:
+            weight.requires_grad_(False)
+    return model
+
+
+def _build(specification: Specification, described: Described, custom_kernels: bool, attention: str) -> nn.Module:
     from . import configured
 
     if specification.source == "python":

@@ -30,6 +30,17 @@ _TINY = {"batch_size": 16, "sequence": 64}  # of tiny versions: as of the paper'
 _LENGTHS = ("training_steps", "tokens", "images", "epochs")
 
 
+# Keys of a configuration that concern loading, or would execute code of others.
+_LOADING = (
+    *("torch_dtype", "dtype", "auto_map", "quantization_config", "transformers_version"),
+    *("attn_implementation", "experts_implementation"),
+)
+# Keys that say how to run a model, with what transformers does without them: here methods and engines say it.
+_RUNNING: dict[str, Any] = {"gradient_checkpointing": False, "gradient_checkpointing_kwargs": None, "return_dict": True}
+_RUNNING |= {"use_return_dict": True, "output_attentions": False, "output_hidden_states": False, "torchscript": False}
+_RUNNING |= {"chunk_size_feed_forward": 0, "pretraining_tp": 1}
+
+
 @dataclass(frozen=True)
 class Fields:
     """What a user gives of a recipe, by options or in a file; None for the rest. `dataset_size` is in images, or for
@@ -159,6 +170,31 @@ def _of_transformers(text: str, path: Path, given: Fields) -> Specification:
 def _configured(text: str, file: Path, config: dict[str, Any], given: Fields) -> Specification:
     name = given.name or (file.absolute().parent.name if file.name == "config.json" else file.stem)
     return Specification(text, "transformers", str(file.absolute()), replace(given, name=name), config=config)
+
+
+def of_the_model(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration, with those of its parts, without the keys that are not the model's."""
+    return {
+        key: of_the_model(each) if _is_part(key, each) else each
+        for key, each in config.items()
+        if not (key in _LOADING or key in _RUNNING or key.startswith("_"))
+    }
+
+
+def left_out(config: Mapping[str, Any], place: str = "") -> list[str]:
+    """Return the keys of a configuration, and of its parts, that would change how the model runs, and are not the
+    model's."""
+    found = []
+    for key, each in config.items():
+        if _is_part(key, each):
+            found += left_out(each, f"{place}{key}.")
+        elif (name := key.lstrip("_")) in _RUNNING and each not in (None, _RUNNING[name]):
+            found.append(place + key)
+    return found
+
+
+def _is_part(key: str, found: Any) -> bool:
+    return isinstance(found, dict) and (key.endswith("config") or "model_type" in found)
 
 
 def _of_toml(text: str, given: Fields) -> Specification:

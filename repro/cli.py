@@ -29,6 +29,9 @@ _FRONT_DOOR = (
 _MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # their results are in files even if stdout fails
 
 
+_RENAMED = {"--clock": "--by"}
+
+
 class _Once(argparse.Action):
     """Stores a value, and refuses an option given twice: argparse would drop the first without a message."""
 
@@ -75,6 +78,8 @@ class _Parser(argparse.ArgumentParser):
             name = option.removeprefix("--")
             if name == option or " " in name or any(each.startswith(name) for each in known):  # argparse completes it
                 continue
+            if (now := _RENAMED.get(option)) in self._option_string_actions:
+                raise UserError(f"{option} is {now} now, with the same values; see {self.prog} --help")
             if meant := suggest_names(name, known):
                 raise UserError(f"unknown option {option}: did you mean {' or '.join(f'--{each}' for each in meant)}?")
         return super().parse_known_args(args, namespace)
@@ -100,16 +105,41 @@ def main(arguments: Sequence[str]) -> int:
         except KeyboardInterrupt:
             code = INTERRUPTED
         except (OSError, RuntimeError) as error:
-            if not no_more_processes(str(error)):
+            if isinstance(error, FileNotFoundError) and _folder_is_gone():
+                say(_NO_FOLDER)
+                code = USAGE
+            elif no_more_processes(str(error)):
+                say(process_limit())
+                code = FAILED
+            else:
                 raise
-            say(process_limit())
-            code = FAILED
         finally:
             output.flush()
         if output.error is not None:
             say(f"cannot write the output: {output.error.strerror}")
             code = code if output.is_in_files else USAGE
     return code
+
+
+_NO_FOLDER = "the current folder was removed: change to one that exists, and run the same command again"
+
+
+def _folder_is_gone() -> bool:
+    """Return whether the current folder was removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _check_process() -> None:
+    """Raise UserError where no fork server would start, or this user could not read what a run writes."""
+    if _folder_is_gone():
+        raise UserError(_NO_FOLDER)
+    os.umask(mask := os.umask(0o077))
+    if mask & 0o700:
+        raise UserError(f"umask {mask:03o} takes your own access from what is written: set another, such as umask 022")
 
 
 # Signals that nohup and a shell's & ignore on purpose, and those that Python itself ignores.
@@ -169,6 +199,8 @@ def _run(words: list[str], output: _Output) -> int:
     if words[0] not in HELP:
         _overview().parse_args(words)
     given = parser(words[0]).parse_args(words[1:])
+    if words[0] in _MEASURING:
+        _check_process()
     own_models.register(given)
     output.folds = vars(given).get("format") in (None, "text")
     output.is_in_files = words[0] in _MEASURING

@@ -192,8 +192,9 @@ _UNSEEN = (
 )
 _IN_A_LINE = re.compile(f"[{_UNSEEN}]")
 _BUT_LINE_BREAKS = re.compile(f"(?!\n)[{_UNSEEN}]")
-# A tag, code, emphasis, an entity, the target of a link or an image, and a backslash that would escape what follows.
-_MARKUP = re.compile(r"[<`*~]|&(?=#?\w+;)|\](?=[(\[:])|\\(?=[!-/:-@\[-`{-~]|$)")
+# A tag, code, emphasis (an underscore between letters or digits is none), an entity, the target of a link or an image,
+# and a backslash that would escape what follows.
+_MARKUP = re.compile(r"[<`*~]|_(?![^\W_])|(?<![^\W_])_|&(?=#?\w+;)|\](?=[(\[:])|\\(?=[!-/:-@\[-`{-~]|$)")
 _BEGINS_A_FORMULA = re.compile("[=+@\uff1d\uff0b\uff0d\uff20-]")
 _NO_FORMULA = re.compile(r"[-+]([-+0-9.,%:e ]*|[0-9.,]+%? [A-Za-z].*)")  # numbers, or a number with its unit
 

@@ -453,7 +453,9 @@ def _shell_word(word: str) -> str:
 
 
 def _printable(word: str) -> str:
-    return visible(os.fsencode(word).decode(errors="backslashreplace"))
+    text = os.fsencode(word).decode(errors="backslashreplace")
+    # Shells read \x85 as a byte, and \u0085 only where the locale is UTF-8: so characters are written as their bytes.
+    return "".join(char if visible(char) == char else "".join(map(r"\x{:02x}".format, char.encode())) for char in text)
 
 
 def _parse(text: str, option: str, units: dict[str, int], expected: str) -> float:

@@ -6,7 +6,6 @@ synchronisation, which ends when the last kernel is launched.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, field, replace
 from statistics import mean, median
 from typing import Literal, get_args
@@ -361,7 +360,8 @@ class Observed:
     `losses` are those of the first rank's first micro-steps, None where not finite; `trained_losses` those of the
     training steps that a run with methods of one's own adds at the end, at the peak learning rate.
     `extrapolation_error` is that of the derived step against `whole_steps`, relative. `busy_cpus` is the number of CPUs
-    that other processes used while the model was built and timed, None on a GPU and for interleaved measurements.
+    that other processes used, at least, while the rounds were timed; None for interleaved measurements. In older
+    records it is the mean over building and compiling as well, and None beside a GPU.
     `mean_power` has, for each rank, the watts of its GPU while the rounds were timed, by its energy counter. `launches`
     counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step `with` reduction and in
     one `update`, outside the timed rounds; None on a CPU.
@@ -388,7 +388,7 @@ class Record(OfSettings):
     `reason` and `remedy` explain a status other than `ok` and what to do. `host_ran_out` is true where the host's
     memory ran out, not the GPU's. `commit` is that of the checkout that measured. `stack_started` is the start time
     (epoch) of the server that the ranks were forked from: they share what its start decided, such as the layout of
-    memory.
+    memory. `pair` names the start, common to both stacks of an `upgrade-check`, in which they were interleaved.
 
     The `origin` of a record is `projected` where only `measured_on` of its devices computed, whose raw times these are.
     `communication` has, by part, the modelled seconds that a step takes longer on all of its devices, `sharing` those
@@ -423,6 +423,7 @@ class Record(OfSettings):
     wall_seconds: float = 0.0
     commit: str | None = None
     stack_started: float | None = None
+    pair: str | None = None
     log: str = ""
 
     @property
@@ -506,6 +507,7 @@ class Record(OfSettings):
 
 
 Clock = Literal["true", "authors"]
+By = Literal["true", "printed", "authors"]  # the days of an answer: printed ones are the paper's
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 DEFAULT: Clock = "true"
 
@@ -522,14 +524,3 @@ def other(clock: Clock) -> Clock:
 def days_text(days: float, clock: Clock) -> str:
     """Return days with the name of their clock: 8.2 true days, 1.7 days by the authors' clock."""
     return f"{days:.1f} {DAYS[clock]}"
-
-
-def add_clock(parser: argparse.ArgumentParser) -> None:
-    """Add the option --clock to a parser."""
-    parser.add_argument(
-        "--clock",
-        choices=CLOCKS,
-        default=DEFAULT,
-        help="the days that are held against the printed ones: true, what one would wait (default), or the authors' "
-        "clock, host time without synchronisation",
-    )

@@ -208,12 +208,12 @@ def _agree(recorded: Any, value: Any) -> bool:
     return isinstance(recorded, float) and math.isclose(recorded, value, rel_tol=_EXACT)
 
 
-_REMEDY = "put back the environment.json that the run wrote, or run the same command again, which measures it"
+_REMEDY = "put back the files that the run wrote, or run the same command again, which measures it"
 _SAME_MEMORY = 0.02  # relative: pages that a GPU retires are not counted any more
 
 
 def believed(record: Record, environment: Environment) -> Record:
-    """Return the record where its folder's environment.json supports it, else one of the same trial without numbers,
+    """Return the record where its run's environment supports it, else one of the same trial without numbers,
     `not_measured`, with the reason."""
     if (why := _doubt(record, environment)) is None:
         return record
@@ -222,22 +222,20 @@ def believed(record: Record, environment: Environment) -> Record:
 
 
 def _doubt(record: Record, environment: Environment) -> str | None:
-    """Describe why environment.json does not support a record; None where it does. A CPU's record stands for no cell:
-    without an environment.json it is read as it is."""
+    """Describe why the environment does not support a record; None where it does. A CPU's record stands for no cell:
+    without an environment it is read as it is."""
     if record.device == "cpu":
         return None if environment == Environment() else _doubt_of_commit(record, environment)
     listed = [gpu for gpu in environment.gpus or [] if _name(gpu) == record.device]
     if len(listed) < (needed := record.count if record.measured_on is None else record.measured_on):
         there = f"lists {tallied(_name(gpu) for gpu in environment.gpus)}" if environment.gpus else "lists no GPU"
-        return f"its machine is {needed} x {record.device}, and environment.json {there}"
+        return f"its machine is {needed} x {record.device}, and the run's environment {there}"
     if why := _doubt_of_commit(record, environment):
         return why
-    if record.observed.busy_cpus is not None:
-        return "it says how busy other processes kept the CPUs, which only a trial on a CPU records"
     sizes = [pair[1] for pair in record.batch.peaks if len(pair) == 2]
     memory, most = max(gpu.memory_bytes for gpu in listed), max([record.observed.peak_memory or 0, *sizes])
     if most > memory:
-        return f"it took {most:,} bytes of a GPU that has {memory:,} by environment.json"
+        return f"it took {most:,} bytes of a GPU that has {memory:,} by the run's environment"
     if record.status == "ok":
         return _doubt_of_gpu(record)
     if record.status == "out_of_memory" and not any(size > 0 for size in sizes):
@@ -258,7 +256,7 @@ def _doubt_of_commit(record: Record, environment: Environment) -> str | None:
     if record.commit in listed:
         return None
     commit, *commits = ("no known commit" if each is None else f"commit {each}" for each in (record.commit, *listed))
-    return f"it was written by {commit}, and environment.json lists {listing(commits)}"
+    return f"it was written by {commit}, and the run's environment lists {listing(commits)}"
 
 
 def _doubt_of_gpu(record: Record) -> str | None:
@@ -289,4 +287,4 @@ def _doubt_of_full_gpu(record: Record, listed: list[RunGpu]) -> str | None:
     if any(abs(memory - gpu.memory_bytes) <= _SAME_MEMORY * gpu.memory_bytes for memory in said for gpu in listed):
         return None
     sizes = listing(sorted({f"{gpu.memory_bytes:,}" for gpu in listed}))
-    return f"it ran out of the memory of a GPU of {said[0]:,.0f} bytes, and environment.json lists one of {sizes}"
+    return f"it ran out of the memory of a GPU of {said[0]:,.0f} bytes, and the run's environment lists one of {sizes}"

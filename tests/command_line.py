@@ -237,6 +237,12 @@ def results_folder(folder: Path, *records: Record, **described: Any) -> Path:
     return folder
 
 
+def trial_lines(folder: Path) -> list[str]:
+    """The lines of a folder's trials, without those of the environments of its runs."""
+    lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if not line.startswith('{"environment": ')]
+
+
 def benchmark_json(run: Path) -> dict[str, Any]:
     """What pytest-benchmark wrote of a kept run, as far as it is read: made from its records and its environment."""
     known = environment.read(run) or Environment()
@@ -244,5 +250,5 @@ def benchmark_json(run: Path) -> dict[str, Any]:
     return {
         "machine_info": {"python_version": known.python, "cpu": {"brand_raw": host.cpu}, "release": host.kernel},
         "commit_info": {"id": known.commit, "dirty": False},
-        "benchmarks": [{"extra_info": json.loads(line)} for line in (run / TRIALS).read_text().splitlines()],
+        "benchmarks": [{"extra_info": json.loads(line)} for line in trial_lines(run)],
     }

@@ -71,7 +71,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     something to do to the end: those of nodes, where minutes of silence are waited for, then those with most that is
     slow."""
     for item in items:
-        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}  # which may have a fixture's name
+        if SLOW_FIXTURES & {*getattr(item, "fixturenames", ())} - {*parameters}:
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
@@ -90,6 +91,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         fcntl.flock(running, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         first.close()
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # after the line that pytest ends with
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """Says in one last line how many tests were skipped for what this machine lacks, and how to get it: their reasons
+    begin with `needs`."""
+    yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(session.config, "workerinput"):
+        return
+    reasons = (report.longrepr[2].removeprefix("Skipped: ") for report in reporter.stats.get("skipped", ()))
+    if lacking := Counter(reason for reason in reasons if reason.startswith("needs ")):
+        reporter.write_line(f"skipped: {'; '.join(f'{count} x {reason}' for reason, count in lacking.most_common())}")
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +30,8 @@ LAYERS = (
     ("repro.validity",),
     ("repro.measure", "repro.predict"),
     ("repro.run",),
-    ("repro.compare", "repro.export", "repro.lab", "repro.money", "repro.survey"),
+    ("repro.money",),
+    ("repro.compare", "repro.export", "repro.lab", "repro.survey"),
     ("repro.claims",),
     ("repro.report",),
     ("repro.commands",),
@@ -65,9 +67,14 @@ def _imports(node: ast.AST, late: bool) -> Iterator[ast.Import | ast.ImportFrom]
 @cache
 def taken(module: str, late: bool = True) -> set[str]:
     """The modules of ours, and packages of others, that a module imports."""
-    found = set[str]()
     package = module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
-    for each in _imports(ast.parse(FILES[module].read_text()), late):
+    return _taken(FILES[module], package, late)
+
+
+def _taken(path: Path, package: str = "", late: bool = True) -> set[str]:
+    """The same of a file; relative imports are from `package`."""
+    found = set[str]()
+    for each in _imports(ast.parse(path.read_text()), late):
         if isinstance(each, ast.Import):
             found |= {alias.name for alias in each.names}
             continue
@@ -107,21 +114,63 @@ def page() -> str:
 
 
 def counts() -> str:
-    """How many files and lines there are, as a line each."""
+    """How many files and lines there are, as a line each: of all, of each part, and what importing a run loads."""
     tests = list((ROOT / "tests").rglob("*.py"))
-    lines = {name: sum(len(path.read_text().splitlines()) for path in of) for name, of in _counted(tests).items()}
+    all_ = {"repro/ and models/": list(FILES.values()), "tests/": tests}
     entries = [path for path in (ROOT / "repro").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    of_part = Counter[str]()
+    for path in tests:
+        of_part[_part_of_test(path)] += _lines([path])
     return "\n".join(
         [
-            *(f"{name}: {len(of)} Python files, {lines[name]} lines" for name, of in _counted(tests).items()),
+            *(f"{name}: {len(of)} Python files, {_lines(of)} lines" for name, of in all_.items()),
+            *(f"{part}: {_lines(_files(*PARTS[part]))} lines, {of_part[part]} of tests" for part in PARTS),
+            f"tests of no part: {of_part['']} lines",
             f"repro/: {len(entries)} entries",
             *(f"import {module}: {len(loaded(module))} modules" for module in ("repro.run.run", "repro.run.reading")),
         ]
     )
 
 
-def _counted(tests: list[Path]) -> dict[str, list[Path]]:
-    return {"repro/ and models/": list(FILES.values()), "tests/": tests}
+# Files and folders of each part, and apart from them what is newer.
+PARTS = {
+    "predicting": (
+        *("models", "repro/predict", "repro/paper", "repro/export", "repro/train", "repro/parts.py"),
+        *("benchmarks", "tools"),
+    ),
+    "answers": (
+        *("repro/report", "repro/claims", "repro/survey", "repro/money", "repro/compare", "repro/lab"),
+        *("repro/commands", "repro/cli.py", "repro/__main__.py", "repro/__init__.py"),
+        *("repro/console.py", "repro/formats.py", "repro/datafile.py", "repro/tomlfile.py"),
+    ),
+    "measuring": (
+        *("repro/measure", "repro/run", "repro/machine", "repro/record.py", "repro/validity.py", "repro/files.py"),
+        *("repro/installation.py", "run_all.sh", "locks", "images"),
+    ),
+    "plan, verify and web": ("repro/plan", "repro/verify", "web"),
+}
+
+
+def part_of(place: str) -> str:
+    """The part that a file or folder of the checkout belongs to; "" for none."""
+    return next((part for part, of in PARTS.items() if any(Path(place).is_relative_to(each) for each in of)), "")
+
+
+def _part_of_test(path: Path) -> str:
+    """The part that a test takes most modules of; "" where it takes none."""
+    places = (str(FILES[each].relative_to(ROOT)) if each in FILES else each.replace(".", "/") for each in _taken(path))
+    parts = Counter(filter(None, map(part_of, sorted(places))))
+    return parts.most_common(1)[0][0] if parts else ""
+
+
+def _files(*places: str) -> list[Path]:
+    """The files of code at these places."""
+    found = [path for place in places for path in (ROOT / place, *(ROOT / place).rglob("*"))]
+    return [path for path in found if path.is_file() and path.suffix in (".py", ".sh", ".template")]
+
+
+def _lines(files: Iterable[Path]) -> int:
+    return sum(len(path.read_text().splitlines()) for path in files)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,18 @@ def answer(rank: Rank, value: Any) -> Any:
     return value
 
 
+def timed_beside_another(rank: Rank, building: float, timed: float) -> None:
+    """Builds in silence, then times something while another process computes all the time."""
+    time.sleep(building)
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        with rank.timed():
+            time.sleep(timed)
+    finally:
+        busy.kill()
+        busy.wait()
+
+
 def who(rank: Rank) -> dict[str, Any]:
     return {
         "index": rank.index,

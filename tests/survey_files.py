@@ -80,6 +80,37 @@ def export(answers: Sequence[Answers], **others: str) -> str:
     return "\ufeff" + as_csv(header, rows)  # a byte order mark, as spreadsheets have one
 
 
+# How services write several choices as a column for each: its heading, and the cell of a choice that was made or not.
+SPLIT = {
+    "LimeSurvey": ("{question} [{choice}]", "Yes", "No"),
+    "LimeSurvey, letters": ("G01Q{number:02}. {question} [{choice}]", "Y", ""),
+    "LimeSurvey, codes": ("{column}[SQ001]. {question} [{choice}]", "1", "0"),
+    "Qualtrics": ("{question} - Selected Choice - {choice}", "{choice}", ""),
+    "Qualtrics, numbers": ("{question} (Select all that apply.) - {choice}", "1", ""),
+    "REDCap": ("{question} (choice={choice})", "Checked", "Unchecked"),
+    "KoboToolbox": ("{question}/{choice}", "1", "0"),
+    "Tally": ("{question} ({choice})", "TRUE", "FALSE"),
+    "Alchemer": ("{choice}:{question}", "{choice}", ""),
+    "SurveyMonkey": ("{question}\n{choice}", "{choice}", ""),
+}
+
+
+def split(answers: Sequence[Answers], service: str) -> list[list[str]]:
+    """The header and the rows of an export with a column for each choice of a question of several."""
+    heading, yes, no = SPLIT[service]
+    rows: list[list[str]] = [[] for _ in ("header", *answers)]
+    for column in form():
+        several = column["answer"] == "several choices"
+        for choice in column["choices"].split("; ") if several else [""]:
+            words = dict(column) | {"choice": choice, "number": int(column["number"])}
+            rows[0].append(heading.format_map(words) if several else column["question"])
+            for row, each in zip(rows[1:], answers, strict=True):
+                cell = each.get(column["column"], "")
+                made = choice in cell.split(", ")
+                row.append((yes if made else no).format(choice=choice) if several else cell)
+    return rows
+
+
 def as_printed() -> list[Answers]:
     """50 people drawn so that the paper's shares come out. Some leave questions blank, as 85 % is no share of 50."""
     found: list[Answers] = [{} for _ in range(50)]

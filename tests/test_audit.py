@@ -281,6 +281,17 @@ def test_people_see_how_many_impossible_cells_the_launch_queue_explains() -> Non
     assert "without queue" in output
 
 
+def test_the_stack_decides_whose_launch_queue_is_taken_out() -> None:
+    paper, today = rows(), rows("--stack", "today")
+    assert [row["utilisation"] for row in paper] == [row["utilisation"] for row in today], "the printed days'"
+    changed = [
+        one["corrected_utilisation"] < other["corrected_utilisation"] for one, other in zip(paper, today, strict=True)
+    ]
+    assert 0 < sum(changed) < len(changed)
+    assert "the queue is predicted for today's stack" in repro("audit", "--stack", "today").stdout
+    assert "the queue is predicted for the paper's stack" in repro("audit").stdout
+
+
 def test_a_cell_that_stays_impossible_without_the_queue_is_named() -> None:
     found = without_queue(audit())
     one = next(row for row in found if row.verdict == "impossible")

@@ -13,7 +13,8 @@ from repro.money.breakeven import Case, break_even, spending
 from tests.command_line import answer, record, refusal, results_folder
 from tests.price_files import prices, rate_table, rental_table
 
-MACHINE = ("breakeven", "--model", "pythia-1b", "--gpu", "A100", "--gpus", "8")
+TRUE = ("breakeven", "--model", "pythia-1b", "--gpu", "A100", "--gpus", "8")
+MACHINE = (*TRUE, "--by", "printed")
 
 
 def only(*arguments: str) -> dict[str, Any]:
@@ -124,16 +125,15 @@ def test_what_pays_from_the_start_pays_from_the_first_run_on(arguments: list[str
 
 
 def test_the_bounds_of_the_first_run_that_pays_are_runs_as_it_is() -> None:
-    found = answer("breakeven", "--model", "pythia-6.9b", "--gpu", "A100", "--gpus", "8")
+    found = answer("breakeven", "--model", "pythia-6.9b", *MACHINE[3:])
     row = found["rows"][-1]
     assert (row["runs_low"], row["runs"], row["runs_high"]) == (6.101, 6.141, 6.181)
-    own, predicted = found["answer"].split(" With predicted days")
-    assert "from run 7 on: both" in own, "6 do not pay anywhere within the bounds, and 7 do"
-    assert "from run 5 on (4 to 6): both" in predicted
+    assert "from run 7 on: both" in found["answer"], "6 do not pay anywhere within the bounds, and 7 do"
+    assert "from run 6 on (4 to 6): both" in answer("breakeven", "--model", "pythia-6.9b", *TRUE[3:])["answer"]
 
 
 def test_the_share_of_its_lifespan_is_reported_of_the_break_even_and_not_of_whole_runs() -> None:
-    found = answer("breakeven", "--model", "pythia-2.8b", "--gpu", "A6000")
+    found = answer("breakeven", "--model", "pythia-2.8b", "--gpu", "A6000", "--by", "printed")
     assert found["rows"][0]["runs"] == 0.316, "a run takes half its lifespan"
     assert "from run 1 on: both have cost the same after 16% of its lifespan in use" in found["answer"]
 
@@ -210,27 +210,21 @@ def test_a_models_machine_stands_against_every_rental_of_it_by_the_hour() -> Non
     rows = {row["provider"]: row for row in found["rows"]}
     assert set(rows) == {"AWS, on-demand", "RunPod, on-demand, in proportion"}
     row = rows["AWS, on-demand"]
-    assert (row["machine_usd"], row["hours_a_run"], row["origin"]) == (162_500, 216, "expected")
+    assert (row["machine_usd"], row["hours_a_run"], row["origin"]) == (162_500, 216, "printed")
     assert row["runs"] == pytest.approx(162_500 / (216 * 27.44705), abs=1e-3)
     assert row["runs_low"] < row["runs"] < row["runs_high"]  # the paper's days are rounded
     assert "against the least rent (RunPod, on-demand, in proportion) from run 53 on" in found["answer"]
-    assert any("audit warns of" in note and "8 A100, implausible, 97% of the peak" in note for note in found["notes"])
     assert any("as often as the machine has GPUs" in note for note in found["notes"])
 
 
-def test_where_the_days_of_a_run_are_doubted_the_break_even_by_predicted_ones_is_reported_too() -> None:
-    found = answer(*MACHINE)
-    assert found["answer"].endswith("in use; hours of a run: predicted.")
-    assert "With predicted days where the audit warns of the printed ones: owning 8 A100 for 162,500" in found["answer"]
-    for row, instead in zip(found["rows"], found["with_predicted_days"], strict=True):
-        assert (row["provider"], row["origin"]) == (instead["provider"], "expected")
-        assert row["runs"] * row["hours_a_run"] == pytest.approx(instead["runs"] * instead["hours_a_run"], rel=1e-3)
-        assert instead["hours_a_run"] == pytest.approx(24 * 16.1, rel=0.05)
-    for sure in (("--gpu", "H100", "--gpus", "8"), ("--gpu", "A100", "--gpus", "8", "--hours", "216")):
-        model = () if "--hours" in sure else ("--model", "pythia-1b")
-        output = answer("breakeven", *model, *sure)
-        assert "predicted" not in output["answer"]
-        assert output["with_predicted_days"] == []
+def test_a_break_even_is_by_true_days_with_the_printed_ones_beside() -> None:
+    found, printed = answer(*TRUE), answer(*MACHINE)
+    assert "hours of a run: predicted, free_lunch" in found["answer"]
+    assert "on today's stack (transformers 5.23.0)" in found["answer"]
+    for row, other in zip(found["rows"], printed["rows"], strict=True):
+        assert (row["provider"], row["origin"], row["printed_days"]) == (other["provider"], "predicted", 9)
+        assert row["runs"] * row["hours_a_run"] == pytest.approx(other["runs"] * other["hours_a_run"], rel=1e-3)
+        assert row["hours_a_run"] == pytest.approx(24 * row["predicted_days"])
 
 
 def test_spot_rents_are_left_out_for_what_they_cost_depends_on_interruptions() -> None:
@@ -250,7 +244,7 @@ def test_energy_is_the_board_power_of_the_gpus_until_it_is_measured(tmp_path: Pa
     assert any("board power" in note for note in board["notes"])
     states = [{"power_w": 250.0 + rank} for rank in range(8)]
     trial = record("pythia-1b", "free_lunch", 10.0, gpu="A100", count=8, gpu_state=states)
-    measured = answer(*MACHINE, "--measured", str(results_folder(tmp_path / "out", trial)))
+    measured = answer(*TRUE, "--measured", str(results_folder(tmp_path / "out", trial)))
     assert measured["rows"][0]["kwh_a_run"] == pytest.approx(2.028 * 240, abs=0.01)
     assert measured["rows"][0]["origin"] == "measured"
     assert any("measured" in note and "Power" in note for note in measured["notes"])
@@ -261,7 +255,7 @@ def test_the_mean_power_of_the_timed_rounds_counts_before_one_reading(tmp_path: 
     trial = record("pythia-1b", "free_lunch", 10.0, gpu="A100", count=8, gpu_state=states, mean_power=[300.0] * 8)
     assert trial.derived.true_step is not None
     assert trial.derived.joules_per_step == pytest.approx(8 * 300 * trial.derived.true_step)
-    measured = answer(*MACHINE, "--measured", str(results_folder(tmp_path / "out", trial)))
+    measured = answer(*TRUE, "--measured", str(results_folder(tmp_path / "out", trial)))
     assert measured["rows"][0]["kwh_a_run"] == pytest.approx(2.4 * 240, abs=0.01)
     assert any("Power: measured by the energy counters" in note for note in measured["notes"])
 
@@ -277,7 +271,7 @@ def test_the_mean_power_of_the_timed_rounds_counts_before_one_reading(tmp_path: 
 )
 def test_power_that_a_gpu_did_not_tell_is_not_taken_for_measured(states: list[Any], tmp_path: Path) -> None:
     trial = record("pythia-1b", "free_lunch", 10.0, count=8, gpu_state=states)
-    measured = answer(*MACHINE, "--measured", str(results_folder(tmp_path / "out", trial)))
+    measured = answer(*TRUE, "--measured", str(results_folder(tmp_path / "out", trial)))
     assert measured["rows"][0]["kwh_a_run"] == pytest.approx(8 * 0.4 * 240, abs=0.01)
 
 
@@ -413,15 +407,16 @@ BAD_INPUT = [
     (["--co2", "Atlantis"], "a region: world, US"),
     (["--model", "pythia-1b"], "--model needs --gpu"),
     (["--gpus", "2"], "--gpus needs --gpu"),
-    (["--predicted"], "--predicted needs --gpu"),
-    (["--gpu", "A100", "--hours", "5", "--predicted"], "--predicted needs --model ID"),
+    (["--measured", "none"], "--measured needs --gpu"),
+    (["--gpu", "A100", "--hours", "5", "--measured", "none"], "--measured needs --model ID"),
     (["--gpu", "A100", "--hours", "5", "--model", "pythia-1b"], "--model and --hours exclude each other"),
     (["--gpu", "A100"], "--gpu needs --model ID, or --hours H"),
     (["--gpu", "A10O", "--hours", "5"], "did you mean A10, A100?"),
     (["--gpu", "A100", "--gpus", "0", "--hours", "5"], "--gpus 0"),
     (["--gpu", "A100", "--gpus", "3", "--hours", "5"], "no price for a machine with 3 A100"),
     (["--gpu", "A100", "--gpus", "3", "--model", "pythia-1b"], "on 3 A100; known: 1, 2, 4, 8 A100\n"),
-    (["--gpu", "RTX 4090", "--model", "pythia-1b"], "known: RTX 3090, A6000, A100, H100; --predicted brings days"),
+    (["--gpu", "T4", "--model", "pythia-6.9b"], "pythia-6.9b does not train on 1 T4"),
+    (["--gpu", "T4", "--model", "vit", "--by", "printed"], "the paper prints no days of vit on 1 T4"),
     (["--gpu", "RTX 3090", "--hours", "5"], "no price in USD for renting 1 RTX 3090"),
     (["--currency", "EUR"], "the comment's sums are in USD"),
 ]

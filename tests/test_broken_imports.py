@@ -12,7 +12,7 @@ from repro import models
 from repro.machine import support
 from repro.measure.launcher import ForkServer
 from repro.paper.settings import Settings
-from tests.command_line import ROOT, process
+from tests.command_line import ROOT, process, trial_lines
 
 LACKING = "raise ModuleNotFoundError(\"No module named 'httpcore2'\", name='httpcore2')"  # as huggingface_hub's httpx2
 
@@ -31,7 +31,7 @@ def test_recipes_of_a_package_that_does_not_import_are_unsupported_and_the_other
     words = f"run --models pythia-160m,roberta,mamba,vit --methods naive --processes 1 --steps 2 --out {out}"
     done = process(*words.split(), PYTHONPATH=path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
-    records = {(record := json.loads(line))["recipe"]: record for line in (out / "trials.jsonl").open()}
+    records = {(record := json.loads(line))["recipe"]: record for line in trial_lines(out)}
     assert {name: record["status"] for name, record in records.items()} == {
         "pythia-160m": "unsupported",
         "roberta": "unsupported",

@@ -15,12 +15,15 @@ from typing import Any
 
 import pytest
 
-from repro.lab.report import Report
+from repro.datafile import value
+from repro.lab import report as lab_report
 from repro.measure import memory
 from repro.measure.interleaving import Scheduler
 from repro.measure.launcher import ForkServer
-from repro.measure.memory import OtherCpuUse
-from repro.measure.server import Job
+from repro.measure.memory import CpuUse, busy_cpus
+from repro.measure.rank import Rank
+from repro.measure.rank_reports import Measured, Report
+from repro.measure.server import Job, Outcome
 from repro.record import Trial
 from repro.report.terminal import notes_on
 from repro.run.progress import Progress
@@ -41,15 +44,18 @@ def another_process() -> Iterator[None]:
 
 
 def test_another_process_keeps_a_cpu_busy_and_one_that_was_reaped_was_our_own() -> None:
-    watched = OtherCpuUse()
+    watched = CpuUse()
     with another_process():
         time.sleep(1.0)
-        beside = watched.others()
-    reaped = watched.others()
+        beside = watched.read()
+    reaped = watched.read()
     assert beside is not None
     assert reaped is not None
-    assert beside > 0
-    assert reaped < beside
+    others = busy_cpus([beside])
+    assert others is not None
+    assert others > 0
+    assert beside[2] < 0.5
+    assert reaped[2] > 0.1
 
 
 def test_only_work_on_our_cpus_counts_by_whomever_it_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,11 +68,11 @@ def test_only_work_on_our_cpus_counts_by_whomever_it_was_taken(tmp_path: Path, m
     monkeypatch.setattr(memory, "_own", iter((1.0, 5.0)).__next__)
     nothing = "0 0 0 0 0 0 0 0 0 0"
     stat.write_text(f"cpu {nothing}\ncpu0 {nothing}\ncpu1 {nothing}\ncpu3 {nothing}\nintr 7\n")
-    watched = OtherCpuUse()
+    watched = CpuUse()
     # user, nice, system, idle, waiting for the disk, interrupts, soft ones, stolen, and guests, who are users too
     others, ours = f"cpu0 {nothing.replace('0', '900')}", "cpu1 200 100 100 500 100 50 50 100 200 100"
     stat.write_text(f"{others}\n{ours}\ncpu3 300 0 0 0 0 0 0 0 0 0\n")
-    assert watched.others() == pytest.approx((6.0 + 3.0 - 4.0) / 10)
+    assert watched.read() == pytest.approx((10.0, 6.0 + 3.0, 4.0))
 
 
 @pytest.mark.parametrize("text", [None, "cpu 1 2 3\n"])
@@ -76,23 +82,78 @@ def test_a_system_that_does_not_tell_says_nothing(
     if text is not None:
         (tmp_path / "stat").write_text(text)
     monkeypatch.setattr(memory, "_STAT", tmp_path / "stat")
-    assert OtherCpuUse().others() is None
+    assert CpuUse().read() is None
+    assert busy_cpus([]) is None
     assert cpu_disturbance(None) is None
 
 
-def test_the_fork_server_tells_it_of_a_job_but_not_of_one_that_takes_turns_with_others(
+def test_what_all_ranks_of_a_machine_used_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
+    assert busy_cpus([(10.0, 32.0, 10.0), (10.0, 32.0, 12.0)]) == pytest.approx(1.0, abs=0.01)
+    assert busy_cpus([(10.0, 22.0, 10.0), (10.0, 22.0, 12.0)]) == 0.0
+
+
+def test_a_tick_of_each_cpu_that_worked_for_a_rank_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
+    assert busy_cpus([(0.1, 0.22, 0.2)]) == 0.0, "two CPUs, each a tick more than it worked"
+    assert busy_cpus([(10.0, 20.0, 10.0)]) == pytest.approx(1.0, abs=0.01)
+
+
+def called(server: ForkServer, log: Path, call: str, scheduler: str | None = None, **arguments: Any) -> Outcome:
+    [outcome] = server.call(Job(call, arguments, 1, str(log), 60.0, scheduler=scheduler))
+    assert outcome.status == "ok", outcome.error
+    return outcome
+
+
+def test_who_else_computes_counts_while_something_is_timed_and_not_before(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    def others(scheduler: str | None) -> float | None:
-        job = Job("tests.ranks:answer", {"value": 1}, 1, str(tmp_path / "log"), 60.0, scheduler=scheduler)
-        [outcome] = fork_server.call(job)
-        return outcome.busy_cpus
+    outcome = called(fork_server, tmp_path / "log", "tests.ranks:timed_beside_another", building=3.0, timed=1.0)
+    assert outcome.busy_cpus is not None
+    assert 0.5 < outcome.busy_cpus <= len(os.sched_getaffinity(0))
 
-    output = others(None)
-    assert output is not None
-    assert 0 <= output <= len(os.sched_getaffinity(0))
+
+def test_a_job_that_times_nothing_or_takes_turns_with_others_says_nothing(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    assert called(fork_server, tmp_path / "log", "tests.ranks:answer", value=1).busy_cpus is None
+    timed: dict[str, Any] = {"building": 0.0, "timed": 0.1}
     with Scheduler() as scheduler:
-        assert others(scheduler.address) is None
+        of_turns = called(fork_server, tmp_path / "log", "tests.ranks:timed_beside_another", scheduler.address, **timed)
+    assert of_turns.busy_cpus is None
+
+
+def test_a_trial_watches_the_cpus_over_its_rounds_alone(fork_server: ForkServer, tmp_path: Path) -> None:
+    began = time.monotonic()
+    tiny: dict[str, Any] = {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False, "compiled": False}
+    rounds: dict[str, Any] = {
+        "micro_batch": 1,
+        "accumulation": 2,
+        "steps": 2,
+        "check_extrapolation": False,
+        "trained": 8,
+    }
+    outcome = called(fork_server, tmp_path / "log", "repro.measure.phases:measure", **tiny, **rounds)
+    whole = time.monotonic() - began
+    [(seconds, _, own)] = [report.cpu_use for report in outcome.reports if report.cpu_use is not None]
+    measured = value(Measured, outcome.value)
+    timed = sum(sum(times) for clock in (measured.host, measured.synchronised) for times in clock.values())
+    assert timed < seconds < whole - measured.warm_up
+    assert own > 0
+    assert outcome.busy_cpus is not None
+
+
+def test_a_rank_on_a_gpu_tells_how_its_cpus_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Report] = []
+    rank = Rank(0, 1, 0, 1, cuda=True, rendezvous="", sent=0.0, scheduler=None)
+    monkeypatch.setattr(rank, "report", told.append, raising=False)
+    with rank.timed():
+        time.sleep(0.05)
+    [report] = told
+    assert report.cpu_use is not None
+    assert report.cpu_use[0] >= 0.05
 
 
 def test_a_trial_beside_others_says_so_while_it_runs_and_in_its_report() -> None:
@@ -107,13 +168,13 @@ def test_a_trial_beside_others_says_so_while_it_runs_and_in_its_report() -> None
     assert lines[1].endswith("(12.3 s), while other processes kept about 1.0 CPUs busy")
     assert notes_on(alone) == []
     [note] = notes_on(beside)
-    assert note.startswith("other processes kept about 1.0 CPUs busy while it was built and timed: ")
+    assert note.startswith("other processes kept about 1.0 CPUs busy while it was timed: ")
 
 
 def test_a_training_of_the_lab_beside_others_says_so_in_its_report() -> None:
     first, all = trained(1, 12.0, 12.0), trained(20, 12.0, 10.0)
-    quiet = Report(first, all, None, None).text("markdown")
+    quiet = lab_report.Report(first, all, None, None).text("markdown")
     assert "other processes" not in quiet
-    output = Report(first, replace(all, busy_cpus=1.5), None, None).text("markdown")
+    output = lab_report.Report(first, replace(all, busy_cpus=1.5), None, None).text("markdown")
     said = "While 20 epochs ran, other processes kept about 1.5 CPUs busy: it may have taken longer than alone."
     assert said in output

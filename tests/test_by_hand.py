@@ -14,7 +14,7 @@ import pytest
 
 from repro.cli import parser
 from repro.commands.run import driver_of
-from tests.command_line import ROOT, process
+from tests.command_line import ROOT, process, trial_lines
 
 ONE = "test_trial and vit and naive and 1xcpu"
 
@@ -57,7 +57,7 @@ def test_what_is_chosen_is_measured_reported_and_left_to_the_command(tmp_path: P
     assert "repro: 1 trial, 1 of them done by an earlier run; " in again.stderr
     again = by_hand("tests/benchmark", "-k", ONE, out=folder)
     assert "repro: 1 trial, 1 of them done by an earlier run; " in again.stderr
-    assert len((folder / "trials.jsonl").read_text().splitlines()) == 1
+    assert len(trial_lines(folder)) == 1
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from repro.machine.host import host
 from repro.measure.rank import Rank
 from repro.measure.rank_reports import Report
 from tests.command_line import refusal
+from tests.test_fork_server import ended
 
 CPU, MEMORY, NONE = "50000 100000\n", f"{2**28}\n", "9223372036854771712\n"
 OF_ITS_OWN = ("0::/", {"cpu.max": CPU, "memory.max": MEMORY})
@@ -100,3 +102,51 @@ def test_a_rank_on_a_gpu_keeps_the_threads_it_was_given_and_tells_of_its_own_gpu
 @pytest.mark.parametrize("groups", [UNLIMITED, UNLIMITED_1, ("", {})], indirect=True)
 def test_a_container_without_limits_has_all_of_the_computer() -> None:
     assert (host().usable_cpus, host().memory_bytes) == (4, psutil.virtual_memory().total)
+
+
+KILLS = "low 0\nhigh 0\nmax 9\noom 5\noom_kill {}\noom_group_kill 0\n"
+HOST = "pgfault 12\noom_kill 70\nnuma_hit 3\n"
+IN_A_BOX = ("0::/pod/box", {"pod/memory.events": KILLS.format(41), "pod/box/memory.events": KILLS.format(2)})
+AT_THE_TOP = ("0::/docker/box", {"memory.events": KILLS.format(2)})
+OF_THE_PARENT = ("0::/pod/box", {"pod/memory.events": KILLS.format(2), "pod/box/pids.max": "max\n"})
+IN_VERSION_1 = (
+    "5:memory:/docker/box\n3:pids:/\n0::/",
+    {
+        "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 41\n",
+        "memory/docker/box/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+    },
+)
+OF_AN_OLD_KERNEL = ("5:memory:/box", {"memory/box/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\n"})
+
+
+@pytest.mark.usefixtures("groups")
+@pytest.mark.parametrize(
+    ("groups", "kills"),
+    [
+        *((each, 2) for each in (IN_A_BOX, AT_THE_TOP, OF_THE_PARENT, IN_VERSION_1)),
+        *((each, 70) for each in (UNLIMITED, OF_AN_OLD_KERNEL, ("", {}))),
+    ],
+    indirect=["groups"],
+)
+def test_what_the_kernel_killed_is_counted_in_the_nearest_memory_cgroup_else_in_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
+) -> None:
+    monkeypatch.setattr(cgroups, "VMSTAT", tmp_path / "vmstat")
+    assert cgroups.oom_kills() == (kills if kills == 2 else 0), "without the system's counter"
+    (tmp_path / "vmstat").write_text(HOST)
+    assert cgroups.oom_kills() == kills
+
+
+@pytest.mark.usefixtures("groups")
+@pytest.mark.parametrize("groups", [IN_A_BOX], indirect=True)
+@pytest.mark.parametrize(("here", "status"), [(2, "crashed"), (3, "out_of_memory")])
+def test_a_killed_rank_lacked_memory_only_where_its_own_cgroup_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: int, status: str
+) -> None:
+    monkeypatch.setattr(cgroups, "VMSTAT", tmp_path / "vmstat")
+    (tmp_path / "vmstat").write_text(HOST)
+    before = cgroups.oom_kills()
+    (tmp_path / "vmstat").write_text(HOST.replace("70", "71"))  # of whichever container
+    (tmp_path / "mounted" / "pod" / "memory.events").write_text(KILLS.format(42))
+    (tmp_path / "mounted" / "pod" / "box" / "memory.events").write_text(KILLS.format(here))
+    assert ended(signal.SIGKILL, before)[0] == status

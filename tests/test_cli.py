@@ -46,8 +46,8 @@ from tests.command_line import (
 ITSELF = "compare results/cpu-2-cores results/cpu-2-cores"
 ON_MONEY = [f"{name} --model pythia-1b" for name in ("recommend --either", "rent", "breakeven --gpu A100", "scaling")]
 AT_ONCE = {
-    **dict.fromkeys(("run --help", "gpus", "recipes", "settings", "table 1", "audit", "claims"), 0.5),
-    **dict.fromkeys(("table 1 --corrected", "predict", "rent", "breakeven", *ON_MONEY, ITSELF), 1.0),
+    **dict.fromkeys(("run --help", "gpus", "recipes", "settings", "table 1", "audit"), 0.5),
+    **dict.fromkeys(("table 1 --by true", "claims", "predict", "rent", "breakeven", *ON_MONEY, ITSELF), 1.0),
     "survey --questions": 0.5,
     "survey --train": 1.0,
 }
@@ -81,6 +81,17 @@ def test_no_commands_options_import_what_is_slow() -> None:
     assert found.stdout == "set()\n"
 
 
+@pytest.mark.parametrize("command", ["run", "report", "claims", "table 1"])
+def test_an_old_clock_names_the_option_that_replaces_it(command: str) -> None:
+    for old in (["--clock", "authors"], ["--clock=true"]):
+        assert "--clock is --by now, with the same values" in refusal(*command.split(), *old)
+
+
+@pytest.mark.parametrize("command", ["run", "report", "claims"])
+def test_what_judges_measurements_takes_no_printed_days(command: str) -> None:
+    assert "choose from true, authors" in refusal(command, "--by", "printed").replace("'", "")
+
+
 @pytest.mark.parametrize("command", ["gpus", "recipes", "settings"])
 def test_people_see_a_line_for_every_row_of_a_list(command: str) -> None:
     assert len(repro(command).stdout.splitlines()) == len(answer(command)) + 2
@@ -91,7 +102,7 @@ PRINTING = [
     *("recipes", "gpus", "settings", "doctor", "audit", "claims", "rent", "breakeven", *ON_MONEY, ITSELF),
     *("survey --questions", "survey --train"),
     *(f"table {name}" for name in ("1", "3", "4", "5", "6", "7", "j")),
-    *("table 1 --corrected", "table 4 --corrected", "predict", "predict --validate", "predict --models vit --gpu A100"),
+    *("table 1 --by true", "table 4 --by true", "predict", "predict --validate", "predict --models vit --gpu A100"),
 ]
 # JSON of these holds several tables, CSV what most people want of them; or they measure.
 OF_ANOTHER_SHAPE = {"report", "run", "lab", "calibrate", "upgrade-check"}
@@ -230,7 +241,7 @@ BAD_INPUT = [
     (["--steps", "\uff13"], ["--steps \uff13: expected a whole number"]),
     (
         ["upgrade-check", "--against", "torch==2.11.0", "--pairs", "\uff16"],
-        ["--pairs \uff16: expected a whole number from 6 to "],
+        ["--pairs \uff16: expected a whole number from 9 to "],
     ),
     (["lab", "--epochs", "\uff13"], ["--epochs \uff13: expected a whole number"]),
     (["--gpus", "1", "--processes", "2"], ["exclude each other"]),

@@ -17,16 +17,15 @@ from typing import Any
 import pytest
 
 from repro import models
-from repro.compare.decision import noise_floor, of_separate
 from repro.compare.report import exit_code
-from repro.compare.side import Side, accept, read_side, step_seconds
+from repro.compare.side import Side, read_side, step_seconds
 from repro.compare.side import of_starts as medians_of_starts
-from repro.compare.trials import Compared, Half, changes, compare, judge_separate
+from repro.compare.trials import Compared, Half, changes, compare, compare_trial
 from repro.console import UserError
 from repro.machine.environment import Environment
 from repro.machine.host import Host
 from repro.record import Record
-from tests.command_line import ROOT, altered, benchmark_json, record, repro, results_folder
+from tests.command_line import ROOT, altered, benchmark_json, record, refusal, repro, results_folder
 
 RUN = ROOT / "results" / "cpu-2-cores"
 KEYS = {
@@ -49,9 +48,15 @@ KEYS = {
 
 
 def processes(factor: float = 1.0, count: int = 10, noise: float = 0.005, seed: int = 1, **known: Any) -> list[Record]:
-    """One trial, as so many processes measured it: naive Pythia-1B, 60 days times `factor`."""
+    """One trial, as so many processes of an upgrade-check measured it: naive Pythia-1B, 60 days times `factor`."""
     drawn, known = random.Random(seed), {"peak_memory": 10**9, **known}
-    return [record("pythia-1b", "naive", 60 * factor * drawn.lognormvariate(0, noise), **known) for _ in range(count)]
+    days = [60 * factor * drawn.lognormvariate(0, noise) for _ in range(count)]
+    return [altered(record("pythia-1b", "naive", each, **known), pair=str(at)) for at, each in enumerate(days)]
+
+
+def apart(factor: float = 1.0, **known: Any) -> list[Record]:
+    """The same of runs that were not interleaved."""
+    return [altered(each, pair=None) for each in processes(factor, **known)]
 
 
 def compared(tmp_path: Path, before: Sequence[Record], after: Sequence[Record]) -> tuple[dict[str, Any], int]:
@@ -79,7 +84,7 @@ def test_memory_of_gpus_is_written_out(tmp_path: Path) -> None:
 # --- Every status, and its exit code ---
 
 
-def test_a_slower_step_in_both_halves_of_the_processes_regressed(tmp_path: Path) -> None:
+def test_a_slower_step_regressed(tmp_path: Path) -> None:
     found, code = compared(tmp_path, processes(), processes(1.1, seed=2))
     [row] = found["trials"]
     assert (row["status"], code) == ("regressed", 1)
@@ -104,40 +109,91 @@ def test_days_are_reported_of_what_somebody_would_train_and_not_of_its_tiny_twin
 def test_a_faster_step_improved(tmp_path: Path) -> None:
     found, code = compared(tmp_path, processes(), processes(0.9, seed=2))
     assert ([row["status"] for row in found["trials"]], code) == (["improved"], 0)
-    assert found["verdict"].endswith("nothing regressed (1 improved): pythia-1b, naive, 4 x A100 9.8% faster.")
+    by = found["trials"][0]["reason"].partition(" faster")[0]
+    assert found["verdict"].endswith(f"nothing regressed (1 improved): pythia-1b, naive, 4 x A100 {by} faster.")
 
 
 def test_a_step_within_3_percent_is_unchanged(tmp_path: Path) -> None:
     assert status(tmp_path, processes(), processes(1.01, seed=2))[::2] == ("unchanged", 0)
 
 
-def test_one_process_a_side_is_inconclusive_however_slow(tmp_path: Path) -> None:
-    found, reason, code = status(tmp_path, processes(count=1), processes(3.0, count=1))
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        pytest.param(processes(noise=0.1), processes(1.05, noise=0.1, seed=2), "inconclusive", id="noise"),
+        pytest.param(processes(count=8), processes(1.2, count=8), "inconclusive", id="too few pairs"),
+        pytest.param(processes(count=9), processes(1.2, count=9), "regressed", id="enough pairs"),
+        pytest.param(apart(), apart(1.2, seed=2), "regressed", id="apart, beyond drift"),
+        pytest.param(apart(), apart(0.8, seed=2), "improved", id="apart, faster beyond drift"),
+        pytest.param(apart(), apart(1.08, seed=2), "inconclusive", id="apart, within drift"),
+        pytest.param(apart(), apart(seed=2), "inconclusive", id="apart, the same"),
+        pytest.param(processes(), apart(1.2, seed=2), "regressed", id="pairs of one side"),
+    ],
+)
+def test_pairs_are_judged_by_the_rule_and_other_runs_by_drift(
+    before: list[Record], after: list[Record], status: str
+) -> None:
+    assert compare_trial(before, after).status == status
+
+
+def test_pairs_of_two_checks_are_not_interleaved_with_each_other() -> None:
+    later = [altered(each, pair=f"another {each.pair}") for each in processes(seed=2)]
+    for after, interleaved in ((processes(seed=2), True), (later, False)):
+        judged = compare_trial(processes(), after).judged
+        assert judged is not None
+        assert judged.interleaved is interleaved
+
+
+def test_one_process_a_side_gives_the_difference_alone(tmp_path: Path) -> None:
+    found, reason, code = status(tmp_path, apart(count=1), apart(3.0, count=1))
     assert (found, code) == ("inconclusive", 3)
-    assert "200.0% slower" in reason
-    assert "no p below 1 " in reason
+    assert reason.startswith("200.0% slower (too few for an interval), not interleaved; it would have to lie beyond an")
+
+
+@pytest.mark.parametrize(("drift", "code"), [("10%", 3), ("5%", 1), ("7.5%", 1), ("100%", 3)])
+def test_drift_is_an_option_that_the_answer_names(tmp_path: Path, drift: str, code: int) -> None:
+    sides = [str(results_folder(tmp_path / str(factor), *apart(factor))) for factor in (1.0, 1.09)]
+    done = repro("compare", *sides, "--drift", drift)
+    assert done.returncode == code
+    assert f"an allowance of {drift} for drift from run to run (--drift)" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("drift", ["10", "0.1", "-1%", "101%", "%", "a lot"])
+def test_a_drift_that_is_no_share_is_refused(drift: str) -> None:
+    expected = f"repro: --drift {drift}: expected a share from 0% to 100%, such as 10%\n"
+    assert refusal("compare", str(RUN), str(RUN), f"--drift={drift}") == expected
+
+
+def test_runs_apart_that_decide_nothing_name_the_command_that_would(tmp_path: Path) -> None:
+    for name, version in (("before", "4.57.0"), ("after", "5.0.0")):
+        environment(
+            results_folder(tmp_path / name, *apart()), packages={"transformers": version, "torch": "2.11.0+cpu"}
+        )
+    done = repro("compare", str(tmp_path / "before"), str(tmp_path / "after"))
+    command = f"upgrade-check --against transformers==5.0.0, on the stack of {tmp_path / 'before'}."
+    assert done.returncode == 3
+    assert command in done.stdout
+    environment(tmp_path / "after", packages={f"package-{number}": "2" for number in range(9)})
+    environment(tmp_path / "before", packages={f"package-{number}": "1" for number in range(9)})
+    done = repro("compare", str(tmp_path / "before"), str(tmp_path / "after"))
+    assert f"upgrade-check --against 'the lock of the stack of {tmp_path / 'after'}'" in done.stdout
+    environment(tmp_path / "after", packages={f"package-{number}": "1" for number in range(9)})
+    done = repro("compare", str(tmp_path / "before"), str(tmp_path / "after"))
+    assert "Both sides have the same packages, so there is no upgrade to decide on." in done.stdout
 
 
 def test_processes_of_one_start_are_one_sample(tmp_path: Path) -> None:
-    sides = [processes(count=10), processes(1.1, count=10, seed=2)]
-    assert status(tmp_path / "apart", *sides)[0] == "regressed"
+    sides = [apart(), apart(1.2, seed=2)]
     for side in sides:
         for number, each in enumerate(side):
             each.stack_started = float(number // 2)
-    found, reason, code = status(tmp_path / "two a start", *sides)
-    assert (found, code) == ("inconclusive", 3)  # five starts a side, where eight are needed
-    assert "second round" in reason
-
-
-def test_a_difference_that_noise_can_explain_is_inconclusive(tmp_path: Path) -> None:
-    assert status(tmp_path, processes(noise=0.1), processes(1.05, noise=0.1, seed=2))[::2] == ("inconclusive", 3)
-
-
-def test_a_slowdown_without_a_second_round_is_inconclusive(tmp_path: Path) -> None:
-    found, reason, code = status(tmp_path / "7", processes(count=7), processes(1.2, count=7, seed=2))
-    assert (found, code) == ("inconclusive", 3)
-    assert "second round" in reason
-    assert status(tmp_path / "8", processes(count=8), processes(1.2, count=8, seed=2))[::2] == ("regressed", 1)
+    found, _ = compared(tmp_path, *sides)
+    assert (found["trials"][0]["samples"], found["trials"][0]["interleaved"]) == (5, False)
+    for side in sides:
+        for number, each in enumerate(side):
+            each.pair = str(number // 2)
+    found, _ = compared(tmp_path / "pairs", *sides)
+    assert (found["trials"][0]["samples"], found["trials"][0]["interleaved"]) == (5, True)
 
 
 def test_a_trial_with_more_rounds_that_fails_breaks_nothing(tmp_path: Path) -> None:
@@ -205,7 +261,7 @@ def test_a_trial_that_fails_no_more_and_may_be_slower_is_not_called_fixed(tmp_pa
 
 def test_where_both_sides_fail_both_counts_are_reported_and_failing_more_often_is_not_unchanged(tmp_path: Path) -> None:
     output = "before, {} of 8 processes crashed: no such kernel; after, {} of 8 processes crashed: no such kernel; "
-    row, code = of_starts(tmp_path / "less", [0, 5], [3])
+    row, code = of_starts(tmp_path / "less", [0, 5], [5])
     assert (row["status"], code) == ("unchanged", 0)
     assert row["reason"].startswith(output.format(2, 1))
     row, code = of_starts(tmp_path / "as often", [0], [5])
@@ -256,37 +312,39 @@ def test_a_side_of_two_recipes_is_incomparable(tmp_path: Path) -> None:
     assert found == ("incomparable", "another recipe: weights 1 or 2, then 2", 3)
 
 
-def sized(side: Sequence[Record], halved: Sequence[int]) -> list[Record]:
-    """The same where these processes had to halve their micro batch, and took 1.3 times as long."""
-    half = processes(1.3, count=len(side), micro_batch=2)
-    return [half[number] if number in halved else each for number, each in enumerate(side)]
+BEFORE, AFTER, SLOWER = processes(count=16), processes(count=16, seed=2), processes(1.1, count=16, seed=2)
 
 
-def test_processes_that_had_to_halve_their_micro_batch_are_reported_and_in_no_ratio(tmp_path: Path) -> None:
-    before, after, few = processes(count=12), processes(count=12, seed=2), [2, 5, 11]
-    found, code = compared(tmp_path / "more", before, sized(after, few))
-    [row] = found["trials"]
-    assert (row["status"], row["after_processes"], row["micro_batch"], code) == ("inconclusive", 9, 4, 3)
-    assert row["ratio"] == pytest.approx(1.0, abs=0.01)
-    assert row["reason"].startswith(
-        "a smaller micro batch more often: of all processes those of micro batch 4 alone are compared, 12 of 12 before "
-        "and 9 of 12 after (micro batch 4 in 12; then 4 in 9 and 2 in 3); "
+def halved(side: list[Record], few: int = 3) -> list[Record]:
+    """Replace the last processes by slower ones at micro batch 2; the others have 4."""
+    return side[:-few] + processes(1.3, count=len(side), micro_batch=2)[-few:]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        pytest.param(BEFORE, halved(AFTER), "inconclusive", id="smaller batch more often"),
+        pytest.param(halved(BEFORE), AFTER, "unchanged", id="smaller batch less often"),
+        pytest.param(BEFORE, halved(SLOWER), "regressed", id="slower at the common batch"),
+        pytest.param(halved(BEFORE), halved(AFTER, 5), "inconclusive", id="both, and more often"),
+    ],
+)
+def test_ratio_uses_the_common_micro_batch(before: list[Record], after: list[Record], status: str) -> None:
+    found = compare_trial(before, after)
+    assert (found.status, found.trial.batch.micro_batch) == (status, 4)
+    assert found.judged is not None
+    assert found.judged.ratio == pytest.approx(1.1 if after[0] is SLOWER[0] else 1.0, abs=0.01)
+    assert found.judged.samples == min(found.before.processes, found.after.processes)
+
+
+def test_processes_of_a_smaller_micro_batch_are_counted() -> None:
+    found = compare_trial(BEFORE, halved(AFTER))
+    assert (found.before.processes, found.after.processes) == (16, 13)
+    assert found.reason.startswith(
+        "a smaller micro batch more often: of all processes those of micro batch 4 alone are compared, 16 of 16 before "
+        "and 13 of 16 after (micro batch 4 in 16; then 4 in 13 and 2 in 3); "
     )
-    assert "micro batch: 4 in 12 processes, then 4 in 9 and 2 in 3 processes" in row["changes"]
-
-    found, code = compared(tmp_path / "fewer", sized(before, few), after)
-    [row] = found["trials"]
-    assert (row["status"], row["before_processes"], row["micro_batch"], code) == ("unchanged", 9, 4, 0)
-    assert row["reason"].startswith("of all processes those of micro batch 4 alone are compared, 9 of 12 before and 12")
-    assert status(tmp_path / "slower", before, sized(processes(1.1, count=12, seed=2), few))[::2] == ("regressed", 1)
-
-
-def test_of_two_micro_batches_that_both_sides_had_the_one_of_most_processes_is_compared(tmp_path: Path) -> None:
-    before, after = (sized(processes(count=12, seed=seed), range(few)) for seed, few in ((1, 3), (2, 5)))
-    found, _ = compared(tmp_path, before, after)
-    [row] = found["trials"]
-    assert (row["micro_batch"], row["before_processes"], row["after_processes"]) == (4, 9, 7)
-    assert row["ratio"] == pytest.approx(1.0, abs=0.01)
+    assert "micro batch: 4 in 16 processes, then 4 in 13 and 2 in 3 processes" in map(str, found.changes)
 
 
 def sides(**changed: Any) -> list[Side]:
@@ -340,17 +398,11 @@ def test_a_step_is_that_from_an_idle_device_to_an_idle_device() -> None:
     assert step_seconds(altered(waited, synchronised_step=None)) == 2.0
 
 
-def test_separate_runs_are_judged_by_the_median_of_each_start_and_a_floor_of_the_first_stack() -> None:
-    before, after = sides(synchronised_step=30.0)
-    output = [replace(each, stack_started=number // 3) for number, each in enumerate(before.records[:9])]
+def test_a_start_of_separate_runs_is_the_median_of_its_processes() -> None:
+    output = [altered(each, stack_started=float(number // 3)) for number, each in enumerate(apart(count=9))]
     for each, seconds in zip(output, (1, 2, 9, 3, 3, 3, 7, 5, 6), strict=True):
         each.derived = replace(each.derived, synchronised_step=seconds)
     assert medians_of_starts(output, step_seconds) == [2, 3, 6]
-    a = [step_seconds(each) for each in before.records]
-    judged = judge_separate(before.records, after.records)
-    assert judged.floor == noise_floor(of_separate(a[::2], a[1::2]))  # type: ignore[arg-type]
-    assert judged.floor > 0
-    assert judge_separate(after.records, before.records).floor == 0
 
 
 def test_small_warm_ups_and_the_last_digits_of_a_loss_are_no_change() -> None:
@@ -398,27 +450,10 @@ def test_tf32_that_was_asked_for_and_did_not_run_is_a_change() -> None:
     assert changes(ran, unknown) == [], "where nobody looked it is taken to be as asked"
 
 
-def baseline(folder: Path, **changed: Any) -> Path:
-    """The baseline of ten processes, each of its records changed."""
-    found = processes()
-    path = accept(Side("a run", tuple(found), Environment()), found, folder)
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"records": [row | changed for row in content["records"]]}))
-    return path
-
-
 def test_the_help_names_all_that_is_compared() -> None:
     output = repro("compare", "--help").stdout
-    for part in ("a results folder", "a folder of such folders", "pytest-benchmark's JSON", "upgrade-check --accept"):
+    for part in ("a results folder", "a folder of such folders", "pytest-benchmark's JSON", "an upgrade-check"):
         assert part in output
-
-
-def test_a_baseline_of_a_recipe_that_was_another_is_incomparable(tmp_path: Path) -> None:
-    done = repro(
-        "compare", str(results_folder(tmp_path / "before", *processes())), str(baseline(tmp_path, accumulation=8))
-    )
-    assert done.returncode == 3
-    assert "another recipe: batch 1024, then 128" in done.stdout
 
 
 def test_samples_of_a_throttled_gpu_are_discarded_and_counted(tmp_path: Path) -> None:
@@ -820,8 +855,6 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
         (text, "not JSON ("),
         (numbers, "expected a JSON object"),
         (foreign, "holds no trials"),
-        (baseline(tmp_path, synchronised_step=-1.0), "expected seconds above 0"),
-        (baseline(tmp_path / "tiny", synchronised_step=5e-324), "expected seconds above 0, from 1e-20 to 1e+20"),
         (other, "no trial in common"),
         (stopped, ": pythia-1b naive against none that came to an end"),
     ):

@@ -1,24 +1,28 @@
-"""`repro table 1 --corrected` and `table 4 --corrected`: the days that one would really wait, and what was measured."""
+"""`repro table 1 --by true` and `table 4 --by true`: the days that one would really wait, and what was measured."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from benchmarks import measured_days as script
 from repro.console import UserError
 from repro.formats import render
-from repro.paper.tables import TABLES, Table, published_settings
+from repro.paper.tables import TABLES, Table, cells, published_settings
+from repro.predict.forecast import best_of_search
+from repro.predict.traces import PAPER_STACK, shipped
 from repro.record import Record
 from repro.report.content import Content, compose
 from repro.report.markdown import markdown
-from repro.run.corrected import corrected_table
+from repro.run.corrected import corrected_table, summary
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
 FIRST_RUNS = [ROOT / "results/h100/text", ROOT / "results/h100/vision"]
@@ -27,7 +31,7 @@ ON_H100 = "torch 2.11.0, timm 1.0.31"
 
 
 def rows(table: Table) -> list[dict[str, Any]]:
-    return answer("table", table, "--corrected")
+    return answer("table", table, "--by", "true")
 
 
 def place(row: dict[str, Any]) -> tuple[str, str, int]:
@@ -69,13 +73,75 @@ def test_table_1_is_of_appendix_j_and_table_4_of_naive_settings() -> None:
     assert {row["settings"] for row in rows("4") if row["feasible"]} == {"naive"}
 
 
+def by_place(*options: str) -> dict[tuple[str, str, int], dict[str, Any]]:
+    return {place(row): row for row in answer("table", "1", "--by", *options)}
+
+
+def test_the_papers_choice_has_its_micro_batch_or_the_largest_that_fits() -> None:
+    printed = {row.place: row.mbs for row in published_settings()}
+    found = by_place("true")
+    assert all(row["printed_micro_batch"] == printed.get(cell) for cell, row in found.items())
+    smaller = {cell: row for cell, row in found.items() if row["feasible"] and row["micro_batch"] != printed.get(cell)}
+    assert smaller.keys() == {("RoBERTa", "RTX 3090", 8), ("Mamba", "RTX 3090", 1), ("ConvNeXt", "A6000", 8)}
+    assert all(row["micro_batch"] < row["printed_micro_batch"] for row in smaller.values())
+    text = repro("table", "1", "--by", "true").stdout
+    assert "is predicted not to fit in 3 cells" in text
+    assert "Mamba on 1 RTX 3090 at MBS 2, as 4 does not fit" in text
+    assert text.count("* [") == 3
+
+
+def test_the_fastest_of_the_search_stands_beside_where_it_is_faster_by_1_percent() -> None:
+    found, papers = by_place("true"), {one.place: one for one in cells("1")}
+    beside = [row for row in found.values() if row["fastest_days"] is not None]
+    assert 50 < len(beside) < 100
+    assert all(row["days"] > 1.01 * row["fastest_days"] for row in beside)
+    for cell, row in found.items():
+        best = best_of_search(papers[cell], PAPER_STACK)
+        assert (best.days is None) == (row["days"] is None), cell
+        if best.days and row["fastest_days"] is None:
+            assert best.days.value == pytest.approx(row["days"], rel=0.0101), cell
+        elif best.days:
+            assert (row["fastest_days"], row["fastest_settings"]) == (best.days.value, best.settings.id)
+    assert {row["fastest_days"] for row in rows("4")} == {None}, "naive settings are of no search"
+
+
+def test_by_the_authors_clock_each_cell_has_the_days_that_their_release_would_show() -> None:
+    true, authors = by_place("true"), by_place("authors")
+    for cell, row in authors.items():
+        assert (row["by"], row["settings"], row["true_days"]) == ("authors", true[cell]["settings"], true[cell]["days"])
+        assert row["authors_days"] == true[cell]["authors_days"] == pytest.approx(row["days"])
+        if row["feasible"]:
+            assert row["days_low"] < row["days"] < row["days_high"]
+    text = repro("table", "1", "--by", "authors").stdout
+    assert text.startswith("Table 1, corrected: predicted days by the authors' clock (not the paper's numbers)")
+
+
+def test_the_stack_changes_predictions_and_is_named_beside_them() -> None:
+    paper, today = by_place("true"), by_place("true", "--stack", "today")
+    (of_paper,), (of_today,) = (
+        {row["stack"] for row in found.values() if row["origin"] != "measured"} for found in (paper, today)
+    )
+    assert (of_paper, of_today) == ("torch 2.3.1, transformers 4.42.3", str(shipped()[-1]))
+    convnext = "ConvNeXt", "H100", 1
+    assert (round(paper[convnext]["days"]), round(today[convnext]["days"])) == (46, 77)
+    same = ("printed_days", "measured_days", "measured_stack")
+    assert [paper[convnext][name] for name in same] == [today[convnext][name] for name in same]
+    assert f"predicted for today's stack, {of_today}" in repro("table", "1", "--by", "true", "--stack", "today").stdout
+    for words in (["1", "--stack", "today"], ["j", "--stack", "today"]):
+        assert "--stack today changes predicted days alone: use it as in table 1 --by true" in refusal("table", *words)
+
+
+def test_corrected_is_another_word_for_by_true() -> None:
+    assert answer("table", "4", "--corrected") == rows("4")
+
+
 def test_infeasible_and_lost_cells_are_there_too() -> None:
     lost = next(row for row in rows("4") if row["printed_state"] == "lost")
     assert place(lost) == ("ConvNeXt", "H100", 1)
     assert lost["feasible"]
     infeasible = next(row for row in rows("1") if row["printed_state"] == "infeasible")
     assert (infeasible["feasible"], infeasible["settings"]) == (False, None)
-    output = repro("table", "4", "--corrected").stdout
+    output = repro("table", "4", "--by", "true").stdout
     assert "- (-)" in output
     assert "(?)" in output
 
@@ -101,14 +167,14 @@ def test_what_other_stacks_took_stands_in_columns_of_its_own(table: Table) -> No
 
 
 def test_people_see_the_layout_of_the_paper_under_a_title_that_is_not_the_papers() -> None:
-    output = repro("table", "1", "--corrected").stdout
-    title, summary, cells, legend, measured = output.split("\n\n")[:5]
+    output = repro("table", "1", "--by", "true").stdout
+    title, summary, _, cells, legend, measured = output.split("\n\n")[:6]
     assert title == "Table 1, corrected: predicted days that one would really wait (not the paper's numbers)"
     assert "times the printed days in the median" in summary
     header, _, *lines = cells.splitlines()
     assert header.split("  ")[0] == "model"
     assert len(lines) == 9
-    assert lines[2].endswith("(4)"), "as printed for Pythia-1B on 8 H100"
+    assert re.search(r"\(4; fastest [0-9.]+\)$", lines[2]), "as printed for Pythia-1B on 8 H100"
     assert "torch 2.3.1, transformers 4.42.3 with Appendix J's settings" in legend
     assert measured.startswith("Measured on other stacks")
     assert ON_H100 in output
@@ -117,7 +183,7 @@ def test_people_see_the_layout_of_the_paper_under_a_title_that_is_not_the_papers
 @pytest.mark.parametrize("table", TABLES)
 def test_cells_whose_feasibility_differs_are_counted(table: Table) -> None:
     found = rows(table)
-    output = repro("table", table, "--corrected").stdout
+    output = repro("table", table, "--by", "true").stdout
     for state, feasible, words in (
         ("days", False, "printed with days and predicted infeasible"),
         ("infeasible", True, "printed as infeasible and predicted to train"),
@@ -126,11 +192,20 @@ def test_cells_whose_feasibility_differs_are_counted(table: Table) -> None:
         assert (f"{number} cell" in output and words in output) if number else words not in output
 
 
+@pytest.mark.parametrize("origin", ["measured", "projected"])
+def test_a_table_without_predicted_days_says_where_all_are_from(origin: Literal["measured", "projected"]) -> None:
+    table = [replace(row, origin=origin) for row in corrected_table("4")]
+    assert summary(table) == [
+        f"Of 144 cells the days of {144 * (origin == 'measured')} measured, {144 * (origin == 'projected')} projected "
+        "and 0 predicted."
+    ]
+
+
 def test_markdown_and_latex_are_laid_out_alike() -> None:
-    text = repro("table", "4", "--corrected", "--format", "markdown").stdout
+    text = repro("table", "4", "--by", "true", "--format", "markdown").stdout
     assert "| Pythia-160M " in text
     assert "(not the paper's numbers)" in text
-    latex = repro("table", "4", "--corrected", "--format", "latex").stdout
+    latex = repro("table", "4", "--by", "true", "--format", "latex").stdout
     assert latex.startswith(r"\begin{tabular}")
     assert latex.count(r"\end{tabular}") == 2
     assert "Pythia-160M" in latex
@@ -139,13 +214,13 @@ def test_markdown_and_latex_are_laid_out_alike() -> None:
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
-        (["3"], "table 3 --corrected: Tables 1 and 4 alone hold days; name one of them"),
-        (["5"], "table 5 --corrected"),
-        (["j"], "table j --corrected"),
+        (["3"], "table 3 --by true: Tables 1 and 4 alone hold days; name one of them"),
+        (["5"], "table 5 --by true"),
+        (["j"], "table j --by true"),
     ],
 )
 def test_what_has_no_days_to_correct_is_refused_in_one_line(arguments: list[str], output: str) -> None:
-    assert output in refusal("table", *arguments, "--corrected")
+    assert output in refusal("table", *arguments, "--by", "true")
 
 
 def test_the_measured_days_follow_from_the_kept_runs() -> None:
@@ -215,7 +290,7 @@ def test_a_run_that_does_not_name_its_stack_is_refused(tmp_path: Path) -> None:
 def test_a_broken_file_of_measured_days_is_reported_by_line_and_column(expected: Path) -> None:
     file = expected / "measured.csv"
     file.write_text(file.read_text().replace("Pythia-160M", "Pythia-161M", 1))
-    assert f"{file}, line 2, column 1 (model): found 'Pythia-161M'" in refusal("table", "1", "--corrected")
+    assert f"{file}, line 2, column 1 (model): found 'Pythia-161M'" in refusal("table", "1", "--by", "true")
 
 
 @pytest.fixture(scope="module")
@@ -244,5 +319,5 @@ def test_the_markdown_report_keeps_the_corrected_tables_apart(published: Content
     part = text.split("\n## Days that one would really wait\n")[1].split("\n## ")[0]
     assert "### Table 1, corrected" in part
     assert "### Table 4, corrected" in part
-    assert "predicted for torch 2.3.1" in part
+    assert "predicted for the paper's stack, torch 2.3.1" in part
     assert ON_H100 in part

@@ -226,7 +226,7 @@ def test_trials_with_methods_of_ones_own_are_left_out(tmp_path: Path) -> None:
 def test_predicted_settings_are_exported_without_a_measurement(tmp_path: Path) -> None:
     done = repro(*PREDICTED, "--gpus", "4", "--out", str(tmp_path))
     assert done.stdout.startswith("Pythia-2.8B with free_lunch+fsdp_2 on 4 x A100, MBS 8, GAS 32: ")
-    assert " days (predicted: repro predict).\n" in done.stdout
+    assert " days (predicted: free_lunch+fsdp_2, on today's stack (transformers 5.23.0)).\n" in done.stdout
     assert "--standalone --nproc-per-node 4 " in done.stdout
     assert "fsdp_reshard_after_forward: false" in (tmp_path / "accelerate.yaml").read_text()
 
@@ -296,6 +296,14 @@ def test_transformers_takes_the_arguments(in_ranks: Callable[..., list[Any]], tm
         assert (found["taken"] is None) == (find_spec("accelerate") is None)
 
 
+@pytest.mark.parametrize(("settings", "again"), [("fsdp_2", False), ("fsdp_3", True)])
+def test_weights_are_gathered_again_for_the_backward_pass_in_stage_3_alone(settings: str, again: bool) -> None:
+    files = configurations(training("pythia-1b", settings))
+    arguments = json.loads(files["training_arguments.json"])
+    assert arguments["fsdp_config"]["reshard_after_forward"] is again
+    assert f"fsdp_reshard_after_forward: {json.dumps(again)}\n" in files["accelerate.yaml"]
+
+
 # --- What a training records ---
 
 SPOT = ("--interrupted-every", "12h", "--restart-time", "10m")
@@ -314,10 +322,10 @@ def kept(tmp_path: Path) -> Path:
 
 
 def test_rent_takes_the_days_and_the_time_of_a_checkpoint_from_a_training(kept: Path) -> None:
-    asked = ("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--measured", str(kept))
+    asked = ("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--gpus", "1", "--measured", str(kept))
     rows = {row["terms"]: row for row in answer(*asked, *SPOT)["rows"] if row["provider"] == "RunPod"}
     assert (rows["on-demand"]["days"], rows["on-demand"]["origin"]) == (200, "measured")
-    assert rows["on-demand"]["source"] == f"{kept}, train.py, free_lunch"
+    assert rows["on-demand"]["source"] == f"{kept}, train.py, free_lunch, on today's stack (unknown versions)"
     hours = ("rent", "--hours", "4800", "--gpu", "RTX 4090")
     given = {row["terms"]: row for row in answer(*hours, *SPOT, "--checkpoint-time", "2m")["rows"]}
     assert rows["spot"]["checkpoint_every_h"] == given["spot"]["checkpoint_every_h"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import ROOT, one_line, process, process_of
+from tests.command_line import ROOT, one_line, process, process_of, trial_lines
 from tests.test_results import FINISHING
 
 NO_LOCKS = ("ENOLCK", "EOPNOTSUPP", "ENOSYS")
@@ -62,7 +62,7 @@ def test_a_sync_that_is_refused_drops_no_trial_and_is_reported_once(error: str, 
     assert ended(run) == (
         f"repro: {tmp_path} is on a file system that does not sync: a power cut may lose what was finished last\n"
     )
-    lines = (tmp_path / "trials.jsonl").read_text().splitlines()[:3]  # the kill may have torn the one after
+    lines = trial_lines(tmp_path)[:3]  # the kill may have torn the one after
     assert finished == [json.loads(line)["id"] for line in lines]
 
 
@@ -157,7 +157,7 @@ def test_a_build_cache_that_is_full_later_is_a_crash_that_names_the_disk(
     variables: dict[str, Any] = {"CUDA_VISIBLE_DEVICES": "", "REPRO_CACHE": str(cache)}
     shell = f'{mounting}; ({fill}) 2>/dev/null & "$@"'
     done = process_of([*alone, shell, "sh"], *RUN, str(out), "-k", "free_lunch", **variables)
-    (record,) = map(json.loads, (out / "trials.jsonl").read_text().splitlines())
+    (record,) = map(json.loads, trial_lines(out))
     assert done.returncode == 1, done.stderr
     assert record["status"] == "crashed"
     assert re.match(f"no space left in {re.escape(str(cache))}, where it builds: .", record["reason"])

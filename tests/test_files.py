@@ -80,6 +80,14 @@ def test_a_file_that_cannot_be_removed_is_one_line(tmp_path: Path) -> None:
     files.remove(tmp_path / "nothing")
 
 
+def test_a_file_of_the_largest_size_is_read_and_none_of_a_byte_more(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 100)
+    assert files.read(file, most=100) == b"x" * 100
+    with pytest.raises(OSError, match="larger than 99 bytes"):
+        files.read(file, most=99)
+
+
 # Pipes and devices in the place of files
 
 

@@ -40,6 +40,15 @@ def kept(folder: str, id: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return found, json.loads((KEPT / folder / "environment.json").read_text())
 
 
+def among_trials(folder: Path) -> Path:
+    """The folder with its environment in a line before its trials, as runs write it now, and without its file."""
+    file = folder / "environment.json"
+    line = json.dumps({"environment": json.loads(file.read_text())})
+    (folder / TRIALS).write_text(f"{line}\n{(folder / TRIALS).read_text()}")
+    file.unlink()
+    return folder
+
+
 def verified(folder: Path) -> list[str]:
     return [verdict.cell for verdict in read(folder).verdicts if verdict.verdict in WORDS]
 
@@ -88,7 +97,7 @@ def test_seven_fields_verify_no_cell(tmp_path: Path) -> None:
     environment = json.loads((KEPT / "cpu-2-cores" / "environment.json").read_text())
     folder = forged(tmp_path / "run", [SEVEN], environment)
     assert verified(folder) == []
-    why = "its machine is 1 x H100, and environment.json lists no GPU"
+    why = "its machine is 1 x H100, and the run's environment lists no GPU"
     (cell,) = [one for one in read(folder).verdicts if one.cell == "Table 4, Pythia-6.9B on 1 H100"]
     assert (cell.verdict, cell.reason) == ("not_measured", why)
 
@@ -111,6 +120,33 @@ def test_a_folder_without_an_environment_passes_nothing(tmp_path: Path) -> None:
     folder = forged(tmp_path / "run", [found, SEVEN], environment)
     (folder / "environment.json").unlink()
     assert verified(folder) == []
+
+
+@pytest.mark.parametrize("file", [None, '{"repro": "0.', "{}"], ids=["missing", "torn", "of nothing"])
+@pytest.mark.parametrize("name", ["cpu-2-cores", "h100/text"])
+def test_an_environment_among_the_trials_supports_them_whatever_its_file_says(
+    name: str, file: str | None, tmp_path: Path
+) -> None:
+    folder = among_trials(shutil.copytree(KEPT / name, tmp_path / "run"))
+    if file is not None:
+        (folder / "environment.json").write_text(file)
+    before, after = read(KEPT / name), read(folder)
+    assert (after.records, after.environment, after.verdicts) == (before.records, before.environment, before.verdicts)
+    assert after.problems == before.problems
+
+
+@pytest.mark.parametrize("cut", [1, 40, 4000])
+def test_the_last_whole_environment_among_the_trials_counts(cut: int, tmp_path: Path) -> None:
+    folder = among_trials(shutil.copytree(KEPT / "h100" / "text", tmp_path / "run"))
+    before = read(folder)
+    line, _ = (folder / TRIALS).read_text().split("\n", 1)
+    with (folder / TRIALS).open("a") as file:
+        file.write(line[:-cut])
+    after = read(folder)
+    assert (after.records, after.environment) == (before.records, before.environment)
+    assert {problem.what for problem in after.problems} - {problem.what for problem in before.problems} == {
+        "the last line is torn, its trial was stopped"
+    }
 
 
 # One change to an honest folder. Each verified its cell before.
@@ -147,9 +183,13 @@ FORGED: dict[str, tuple[str, Forge, str]] = {
     "another card's driver name": (OK, gpu(driver_name="NVIDIA H200"), "lists 1 x unknown GPU (NVIDIA H200)"),
     "a smaller GPU": (OK, gpu(memory_bytes=2**34), "bytes of a GPU that has 17,179,869,184"),
     "no memory": (OK, gpu(memory_bytes=0), "bytes of a GPU that has 0"),
-    "another commit": (OK, set_(commit="1" * 40), f"it was written by commit {'1' * 40}, and environment.json lists"),
+    "another commit": (
+        OK,
+        set_(commit="1" * 40),
+        f"it was written by commit {'1' * 40}, and the run's environment lists",
+    ),
     "no commit": (OK, set_(commit=None), "it was written by no known commit"),
-    "a clean commit": (OK, around(commit=None, commits=[]), "environment.json lists no known commit"),
+    "a clean commit": (OK, around(commit=None, commits=[]), "environment lists no known commit"),
     "other commits": (OK, around(commit=None, commits=["2" * 40]), f"lists commit {'2' * 40} and no known commit"),
     "no state": (OK, set_(gpu_state=None), "in which state the GPU of each rank was"),
     "an empty state": (OK, set_(gpu_state=[]), "in which state the GPU of each rank was"),
@@ -157,7 +197,6 @@ FORGED: dict[str, tuple[str, Forge, str]] = {
     "an unknown state": (OK, rank_state(), "in which state the GPU of each rank was"),
     "no rank's state": (OK, set_(gpu_state=[None]), "in which state the GPU of each rank was"),
     "a rank too many": (OK, set_(gpu_state=[{"sm_mhz": 1980}] * 2), "in which state the GPU of each rank was"),
-    "a busy CPU": (OK, set_(busy_cpus=0.0), "busy other processes kept the CPUs"),
     "a peak beyond the GPU": (OK, set_(peak_memory=10**11), "it took 100,000,000,000 bytes of a GPU that has"),
     "a size beyond the GPU": (OK, set_(peaks=[[4, 10**11]]), "it took 100,000,000,000 bytes of a GPU that has"),
     "the host's clock": (
@@ -171,23 +210,29 @@ FORGED: dict[str, tuple[str, Forge, str]] = {
     "full, no memory said": (FULL, full_of(sm_mhz=1980), "without what the GPU said of its memory"),
     "full, memory unknown": (FULL, full_of(memory_bytes=None), "without what the GPU said of its memory"),
     "full, another GPU's": (FULL, full_of(memory_bytes=2**34), "of a GPU of 17,179,869,184 bytes"),
-    "full, a little more": (FULL, full_of(memory_bytes=95 * 10**9), "and environment.json lists one of 85,520,809,984"),
+    "full, a little more": (
+        FULL,
+        full_of(memory_bytes=95 * 10**9),
+        "and the run's environment lists one of 85,520,809,984",
+    ),
     "full, a size of nothing": (FULL, set_(full=[], gpu_state=None, peaks=[[1, 0]]), "a size that fitted before"),
     "full, half a size": (FULL, set_(full=[], gpu_state=None, peaks=[[1]]), "a size that fitted before"),
     "full, too large a size": (FULL, set_(peaks=[[1, 10**11]]), "it took 100,000,000,000 bytes of a GPU that has"),
-    "full, a busy CPU": (FULL, set_(busy_cpus=1.5), "busy other processes kept the CPUs"),
     "full, of the host": (FULL, set_(host_ran_out=True, full=[], gpu_state=None), "what the GPU said of its memory"),
 }
 
 
+@pytest.mark.parametrize("write", [forged, lambda *what: among_trials(forged(*what))], ids=["file", "line"])
 @pytest.mark.parametrize("what", FORGED)
-def test_what_its_folder_does_not_support_is_not_measured_and_says_why(what: str, tmp_path: Path) -> None:
+def test_what_its_folder_does_not_support_is_not_measured_and_says_why(
+    what: str, write: Callable[..., Path], tmp_path: Path
+) -> None:
     id, forge, why = FORGED[what]
     found, environment = kept("h100/text", id)
-    honest = forged(tmp_path / "honest", [found], environment)
+    honest = write(tmp_path / "honest", [found], environment)
     assert len(verified(honest)) == 1
     forge(found, environment)
-    folder = forged(tmp_path / "forged", [found], environment)
+    folder = write(tmp_path / "forged", [found], environment)
     reading = read(folder)
     assert verified(folder) == []
     (left,) = reading.records
@@ -233,7 +278,7 @@ def test_a_count_that_the_machine_does_not_have_is_not_measured(tmp_path: Path) 
     found |= {"count": 4, "accumulation": found["accumulation"] // 4}
     folder = forged(tmp_path / "run", [derived_again(named(found))], environment)
     (left,) = read(folder).records
-    assert left.reason == "its machine is 4 x H100, and environment.json lists 1 x H100"
+    assert left.reason == "its machine is 4 x H100, and the run's environment lists 1 x H100"
     assert verified(folder) == []
 
 
@@ -250,18 +295,17 @@ def renamed(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({}, "busy other processes kept the CPUs"),
-        ({"busy_cpus": None}, "in which state the GPU of each rank was"),
-        ({"busy_cpus": None, "gpu_state": [{"sm_mhz": 1980, "processes": 1}]}, "as on a CPU"),
+        ({}, "in which state the GPU of each rank was"),
+        ({"gpu_state": [{"sm_mhz": 1980, "processes": 1}]}, "as on a CPU"),
     ],
-    ids=["the device", "the busy_cpus too", "and a state"],
+    ids=["the device", "and a state"],
 )
 def test_a_cpus_record_that_is_renamed_verifies_nothing(more: dict[str, Any], why: str, tmp_path: Path) -> None:
     _, environment = kept("cpu-2-cores", "pythia-410m/tiny/1xcpu/naive")
     alone = forged(tmp_path / "alone", [renamed(**more)], environment)
     assert verified(alone) == []
     assert [left.reason for left in read(alone).records] == [
-        "its machine is 1 x H100, and environment.json lists no GPU"
+        "its machine is 1 x H100, and the run's environment lists no GPU"
     ]
     listing_it = forged(tmp_path / "listed", [renamed(**more)], environment | {"gpus": [H100]})
     assert verified(listing_it) == []

@@ -19,8 +19,10 @@ from repro import files
 from repro.console import UserError
 from repro.machine.build_cache import build_cache
 from repro.report.content import compose
+from repro.report.page import page
 from repro.report.panels import Figure, Panel, Trade
 from repro.report.write import write
+from repro.run.reading import read
 from tests.command_line import ROOT, drawing, process, record, refusal, repro, results_folder
 from tests.price_files import gpu_table, prices, rate_table, rental_table
 
@@ -179,6 +181,13 @@ def test_the_page_shows_it_as_text_too_and_charts_are_drawn(
     assert "<img src=x onerror=alert(1)>" in parsed.text
     (svg,) = [each for each in re.findall("<svg.*?</svg>", html, re.DOTALL) if "onerror" in each][:1]
     assert "<img" not in svg, "the labels of a chart"
+
+
+def test_a_page_without_figures_shows_it_as_text_too(hostile: Path) -> None:
+    parsed = Elements()
+    parsed.feed(page(replace(compose(read(hostile)), figures=[])))
+    assert "img" not in parsed.names
+    assert "<img src=x onerror=alert(1)>" in parsed.text
 
 
 def test_csv_holds_no_formula_and_leaves_numbers_as_they_are(hostile: Path, tmp_path: Path) -> None:

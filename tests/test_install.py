@@ -109,7 +109,7 @@ def test_reading_takes_less_than_50_mb_of_dependencies(installed: Installed) -> 
         "audit",
         "claims",
         "predict --models pythia-1b --gpu H100",
-        "table 1 --corrected",
+        "table 1 --by true",
         "recommend --model pythia-1b --budget 40000",
     ],
 )

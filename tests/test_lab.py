@@ -57,6 +57,7 @@ def test_the_reports_four_predictions_missed_by_3_percent_on_cpus_and_by_13_and_
     assert [row.predicted for row in found.values()] == [29734.0, 9996.0, 1730.0, 668.0]
     for row in found.values():
         assert row.predicted == pytest.approx(20 * row.first)
+        assert row.first + 19 * row.later == pytest.approx(row.measured)
         assert row.source.startswith("lab report")
     errors = [round(row.error, 3) for row in found.values()]
     assert errors == [-0.026, -0.031, 0.132, 0.200]
@@ -154,7 +155,7 @@ def test_each_epoch_takes_every_image_once_in_an_order_of_its_own(in_ranks: InRa
     assert sorted(one) == sorted(two) == [*range(40)]
     assert len({tuple(one), tuple(two), tuple(range(40))}) == 3
     batch = ["read", "wait", "step", "update", "wait"]
-    assert found["output"] == ["started", *batch * 6]
+    assert found["output"] == ["started", *batch * 6, "cpu_use"]
     assert [len(batch) for batch in found["reads"]] == [16, 16, 8] * 2
     assert found["asked"] == ["gan", 16, "naive", 1, {"compiled": False, "tf32": False}]
     assert found["bar"] == 6, "a byte a batch"

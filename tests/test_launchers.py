@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, process_of
+from tests.command_line import ROOT, one_line, process_of, trial_lines
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def test_a_trial_needs_neither_its_launcher_s_variables_nor_its_signals(tmp_path
     )
     prefix = [sys.executable, "-c", leaving]
     done = process_of(prefix, *ZERO, "--out", str(tmp_path), cwd=ROOT, CUDA_VISIBLE_DEVICES="", **OF_A_LAUNCHER)
-    [record] = map(json.loads, (tmp_path / "trials.jsonl").read_text().splitlines())
+    [record] = map(json.loads, trial_lines(tmp_path))
     assert (record["status"], record["reason"]) == ("ok", ""), done.stderr
     assert record["wrapper"].startswith("DeepSpeedEngine")
     assert "DS_ACCELERATOR" not in json.loads((tmp_path / "environment.json").read_text())["variables"]
@@ -68,3 +68,42 @@ def refusal_of_run(out: Path, *prefix: str, **variables: str) -> str:
     done = process_of(prefix, *wanted, cwd=ROOT, CUDA_VISIBLE_DEVICES="", **variables)
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     return done.stderr.splitlines()[-1]
+
+
+NAIVE = ["run", "--models", "pythia-160m", "--methods", "naive", "--processes", "1", "--steps", "1"]
+
+
+def started_with(shell: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return process_of(["sh", "-c", f'{shell}; exec "$@"', "sh"], *arguments, cwd=folder, CUDA_VISIBLE_DEVICES="")
+
+
+@pytest.mark.parametrize(
+    "command", [NAIVE, ["calibrate"], ["lab"], ["upgrade-check", "--against", "torch==2.11.0"], ["report"]]
+)
+def test_in_a_folder_that_was_removed_a_command_that_writes_says_so(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    done = started_with("rmdir ../here", tmp_path / "here", *command, "--out", "out")
+    assert one_line(done) == (
+        "repro: the current folder was removed: change to one that exists, and run the same command again\n"
+    )
+
+
+def test_in_a_folder_that_was_removed_what_reads_answers(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    assert started_with("rmdir ../here", tmp_path / "here", "table", "1").returncode == 0
+
+
+@pytest.mark.parametrize("command", [NAIVE, ["calibrate"], ["lab"], ["upgrade-check", "--against", "torch==2.11.0"]])
+def test_a_umask_that_leaves_its_owner_nothing_is_refused(command: list[str], tmp_path: Path) -> None:
+    done = started_with("umask 777", tmp_path, *command, "--out", str(tmp_path / "out"))
+    assert one_line(done) == (
+        "repro: umask 777 takes your own access from what is written: set another, such as umask 022\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("shell", ["unset HOME", "exec <&-", "umask 077"])
+def test_a_run_needs_no_home_no_stdin_and_no_others(shell: str, tmp_path: Path) -> None:
+    done = started_with(shell, tmp_path, *NAIVE, "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["status"] for line in trial_lines(tmp_path / "out")] == ["ok"]

@@ -25,10 +25,12 @@ from repro.measure.same_training import SameTraining, TrainingCheck, compared
 from repro.measure.trial import Bench
 from repro.paper.settings import FREE_LUNCH, Settings
 from repro.parts import PARTS
+from repro.predict import traces
 from repro.predict.calibration import EVERYTHING, calibrations
 from repro.predict.forecast import Forecast, forecast
 from repro.predict.hardware import Machine, gpu_named
 from repro.predict.modern import order_of
+from repro.predict.parts import adapted
 from repro.predict.traces import shipped
 from repro.record import BatchSearch, Derived, Modern, Record, Trial
 from repro.report.modern import ablation_rows
@@ -306,6 +308,16 @@ def test_the_check_counts_weights_and_moments() -> None:
     assert lost.fault.startswith("the loss of step 2 is nan")
 
 
+def test_of_logits_in_chunks_one_chunk_is_predicted_whatever_the_micro_batch() -> None:
+    """At its peak a chunk is there in half precision and, as logits and their gradient, in fp32."""
+    recipe = models.find("pythia-1b")
+    whole = traces.find(recipe.id, "custom", shipped()[-1])
+    chunked = adapted(recipe, whole, ("chunked_cross_entropy",), True)
+    more = chunked.rest.cost("head").fixed - whole.rest.cost("head").fixed
+    assert more == (2 + 4 + 4) * 2048 * 50_304
+    assert chunked.rest.cost("head").each < 0.05 * whole.rest.cost("head").each
+
+
 @pytest.mark.slow
 def test_logits_in_chunks_take_less_memory_than_whole_ones(one_cpu: None, in_ranks: Callable[..., list[Any]]) -> None:
     [whole], [chunked] = (in_ranks("peak_of_loss", chunked=chunked) for chunked in (False, True))
@@ -401,17 +413,18 @@ def test_table_1_is_predicted_with_free_lunch_and_today_side_by_side() -> None:
 
 
 def test_table_1_in_true_days_gains_a_column_and_recommend_takes_its_days() -> None:
-    rows = json.loads(repro("table", "1", "--corrected", "--methods", "modern", "--format", "json").stdout)
+    rows = json.loads(repro("table", "1", "--by", "true", "--methods", "modern", "--format", "json").stdout)
     [vit] = [row for row in rows if (row["model"], row["gpu"], row["gpus"]) == ("ViT", "H100", 1)]
     assert vit["modern_days"] < vit["days"] / 2
     assert vit["modern_settings"].startswith("modern+bf16")
     words = ["recommend", "--model", "vit", "--gpu", "H100", "--methods", "modern", "--format", "json"]
     offers = json.loads(repro(*words).stdout)
     [one] = [row for row in offers["rows"] if row["gpus"] == 1]
-    assert one["origin"] == "predicted"
-    assert one["days"] == pytest.approx(vit["modern_days"], rel=0.05)
-    assert "use it as in table 1 --corrected" in refusal("table", "4", "--corrected", "--methods", "modern")
-    assert "leave out --predicted" in refusal(*words, "--predicted")
+    assert one["origin"] == "projected"
+    assert one["predicted_days"] == pytest.approx(vit["modern_days"], rel=0.05)
+    assert one["days"] == pytest.approx(one["predicted_days"] * 34.256 / 34.414, rel=0.01), "as free lunch was measured"
+    assert "use it as in table 1 --by true" in refusal("table", "4", "--by", "true", "--methods", "modern")
+    assert "prints no days with --methods modern" in refusal(*words, "--by", "printed")
     own = ["recommend", "--model", "vit", "--gpu", "docs/own-gpu.toml", "--methods", "modern"]
     assert "--measured changes nothing of --gpu" in refusal(*own, "--measured", "results/h100/vision")
 

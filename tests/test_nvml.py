@@ -8,6 +8,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -16,6 +17,7 @@ import pytest
 from repro.commands.devices import devices_and_counts
 from repro.console import UserError
 from repro.machine import nvml
+from repro.machine.host import host
 from repro.machine.stack import server_environment
 from tests.command_line import ROOT, process, refusal, repro
 
@@ -184,7 +186,7 @@ def test_a_question_that_a_driver_refuses_costs_its_answer_and_nothing_else(monk
     monkeypatch.delattr(stub, "nvmlDeviceGetTemperature")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(stub, "nvmlDeviceGetCount", lambda: 1)
-    assert len(nvml.devices()) == 1
+    assert len(nvml.visible_devices()) == 1
     state = nvml.state(0)
     assert state is not None
     assert (state["sm_mhz"], state["power_w"], state["temperature_c"]) == (1410, None, None)
@@ -244,6 +246,114 @@ def test_gpus_that_are_hidden_are_not_asked_for(monkeypatch: pytest.MonkeyPatch)
 def test_a_driver_that_does_not_answer_tells_no_version_and_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, "NVMLError", node=True)
     assert (nvml.driver(), nvml.state(0)) == (None, None)
+
+
+# --- A GPU of several that does not answer ---
+
+
+def two_gpus(monkeypatch: pytest.MonkeyPatch, **answers: Callable[..., object]) -> ModuleType:
+    """An A100 and an unknown GPU, neither in MIG mode, that answer some questions in another way."""
+    stub = driver_of_a_machine_in_mig_mode()
+    monkeypatch.setitem(sys.modules, "pynvml", stub)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    nvml._say_once.cache_clear()
+    names = {0: "NVIDIA A100-SXM4-80GB", 1: "NVIDIA GB10"}
+    vars(stub).update(nvmlDeviceGetMigMode=lambda handle: [0, 0], nvmlDeviceGetName=names.__getitem__)
+    vars(stub).update(answers)
+    return stub
+
+
+def answering(stub: ModuleType, question: str, lost: int, error: Exception) -> Callable[..., object]:
+    usual = getattr(stub, question)
+
+    def answer(handle: int, *more: object, **named: object) -> object:
+        if handle == lost:
+            raise error
+        return usual(handle, *more, **named)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["HandleByIndex", "Name", "UUID", "MemoryInfo", "CudaComputeCapability"],
+)
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_gpu_that_does_not_answer_is_named_once_and_the_others_are_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], question: str, lost: int
+) -> None:
+    stub = two_gpus(monkeypatch)
+    name = f"nvmlDeviceGet{question}"
+    monkeypatch.setattr(stub, name, answering(stub, name, lost, stub.NVMLError("Unknown Error")))
+    healthy = 1 - lost
+    for variable in (None, "0,1", "1,0", str(healthy), f"GPU-{healthy}", f"GPU-{lost},GPU-{healthy}"):
+        if variable is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+        assert [(gpu.index, gpu.number) for gpu in nvml.visible_devices()] == [(0, healthy)]
+        assert nvml.visible_devices()[0].cuda_name == str(healthy)
+    said = (
+        f"repro: GPU {lost} does not answer, Unknown Error (NVML): see dmesg, and reset it or reboot; it is left out\n"
+    )
+    assert capsys.readouterr().err == said
+    for variable in (str(lost), f"GPU-{lost}"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+        with pytest.raises(UserError, match=f"GPU {lost} does not answer, .* to run on the CPU"):
+            nvml.visible_devices()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert nvml.visible_devices() == []
+
+
+@pytest.mark.parametrize("unreported", [True, False], ids=["not supported", "zero"])
+def test_a_gpu_without_memory_of_its_own_has_the_hosts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], unreported: bool
+) -> None:
+    stub = two_gpus(monkeypatch)
+    usual = stub.nvmlDeviceGetMemoryInfo
+
+    def memory(handle: int, version: object = None) -> object:
+        if handle == 1 and unreported:
+            raise stub.NVMLError_NotSupported("Not Supported")
+        return SimpleNamespace(total=0, used=0) if handle == 1 else usual(handle, version)
+
+    monkeypatch.setattr(stub, "nvmlDeviceGetMemoryInfo", memory)
+    assert [gpu.memory_bytes for gpu in nvml.visible_devices()] == [80 * 2**30, host().memory_bytes]
+    assert re.fullmatch(
+        r"repro: the driver does not report the memory of GPU 1 \(NVIDIA GB10\): taken are the host's, [0-9.]+ GiB\n",
+        capsys.readouterr().err,
+    )
+    assert [nvml.memory(local) for local in (0, 1)] == [(80 * 2**30, 0), (host().memory_bytes, None)]
+
+
+def test_a_known_gpu_whose_memory_is_not_reported_has_that_of_its_data_sheet(monkeypatch: pytest.MonkeyPatch) -> None:
+    two_gpus(monkeypatch, nvmlDeviceGetMemoryInfo=lambda handle, version=None: SimpleNamespace(total=0, used=0))
+    [a100, _] = nvml.visible_devices()
+    assert a100.gpu is not None
+    assert a100.memory_bytes == a100.gpu.memory_bytes
+
+
+def without_instance(stub: ModuleType, handle: int, place: int) -> int:
+    raise stub.NVMLError_NotFound
+
+
+def test_a_gpu_in_mig_mode_without_an_instance_is_named_and_never_taken_for_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub = two_gpus(monkeypatch, nvmlDeviceGetMigMode=lambda handle: [handle, handle])
+    monkeypatch.setattr(stub, "nvmlDeviceGetMigDeviceHandleByIndex", partial(without_instance, stub))
+    reason = (
+        "GPU 1 is in MIG mode and has no instance: nvidia-smi mig -i 1 -cgi PROFILE -C makes one, "
+        "nvidia-smi -i 1 -mig 0 ends the mode"
+    )
+    assert [gpu.number for gpu in nvml.visible_devices()] == [0]
+    assert capsys.readouterr().err == f"repro: {reason}; it is left out\n"
+    for variable in ("1", "GPU-1", "MIG-10"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+        with pytest.raises(UserError, match=reason):
+            devices_and_counts(Namespace(gpus=None, processes=None, allow_cpu=False))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(stub, "nvmlDeviceGetMigMode", lambda handle: [1, 1])
+    with pytest.raises(UserError, match=f"GPU 0 is in MIG mode .*; {reason}; or set CUDA_VISIBLE_DEVICES= to run on"):
+        nvml.visible_devices()
 
 
 _OF_ANOTHER_VERSION = """

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, record, results_folder
+from tests.command_line import ROOT, record, results_folder, trial_lines
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
 JUDGING = "--models vit --methods naive --processes 1 --budget 1s --require-comparison"
@@ -76,7 +76,7 @@ def test_trials_are_measured_after_the_reader_of_all_output_has_left(tmp_path: P
     done = shell(f"--models vit --methods naive --processes 1 --out {tmp_path}", "2>&1 | head -1")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch("repro: 1 trial; about .*\n", done.stdout)
-    assert json.loads((tmp_path / "trials.jsonl").read_text())["status"] == "ok"
+    assert [json.loads(line)["status"] for line in trial_lines(tmp_path)] == ["ok"]
     assert_judged(tmp_path)
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from repro import models
 from repro.console import UserError
 from repro.models import own, specification
+from repro.models.recipe import Images, Text
 from repro.models.specification import Fields
-from repro.run.results import RECIPES, TRIALS
-from tests.command_line import answer, process, refusal, repro
+from repro.predict.own import describe
+from repro.run.results import RECIPES
+from tests.command_line import answer, process, refusal, repro, trial_lines
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -101,6 +105,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (place / "llama.json").write_text(json.dumps(LLAMA))
     (place / "parts.py").write_text(PARTS)
     (place / "own.py").write_text(OWN)
+    (place / "unreached.py").write_text(UNREACHED)
     (place / "empty.py").write_text("x = 1\n")
     (place / "my.toml").write_text('model = "hf:llama.json"\nname = "My Llama"\nbatch_size = 64\ntokens = "16.384M"\n')
     with pytest.MonkeyPatch.context() as patch:
@@ -128,6 +133,16 @@ def test_what_is_missing_is_asked_for_in_one_line(folder: Path) -> None:
     assert "exclude each other" in refusal("predict", "--models", llama, *LENGTH, "--tokens", "1B")
     assert "--batch-size describes a model of your own" in refusal("predict", "--models", "vit", "--batch-size", "8")
     assert "--tokens 5x: expected a number such as 300000" in refusal("predict", "--models", llama, "--tokens", "5x")
+
+
+def test_an_epoch_of_text_is_counted_in_tokens_as_the_length_is() -> None:
+    text, images = Text(256, 1000), Images(32, 10)
+    epochs = Fields(batch_size=64, epochs=3, dataset_size=256 * 6400)
+    assert specification.steps("mine", epochs, text) == 300
+    assert specification.steps("mine", Fields(batch_size=64, tokens=3 * 256 * 6400), text) == 300
+    assert specification.steps("mine", epochs, images) == specification.steps(
+        "mine", Fields(batch_size=64, images=3 * 256 * 6400), images
+    )
 
 
 def test_a_file_without_a_model_is_refused_with_its_name(folder: Path) -> None:
@@ -168,6 +183,66 @@ def test_weights_and_flops_are_those_of_the_closed_form(folder: Path) -> None:
     assert found.tiny.parameters < found.paper.parameters
     assert found.tiny.text is not None
     assert (found.tiny.text.sequence, found.tiny.text.vocabulary) == (64, 512)
+
+
+RUNNING = {
+    "gradient_checkpointing": True,
+    "_gradient_checkpointing": True,
+    "return_dict": False,
+    "use_return_dict": False,
+    "output_attentions": True,
+    "output_hidden_states": True,
+    "torchscript": True,
+    "pretraining_tp": 2,
+}
+SILENT = {"dtype": "bfloat16", "_attn_implementation": "flash_attention_2", "attn_implementation": "flash_attention_2"}
+
+
+def test_keys_of_a_configuration_that_are_not_the_models_are_left_out_and_named() -> None:
+    part = {"hidden_size": 8, "rope_scaling": {"dtype": 1}} | RUNNING | SILENT
+    config = {"model_type": "gemma3", "text_config": part, "encoder": part | {"model_type": "vit"}, "label2id": RUNNING}
+    kept = {"hidden_size": 8, "rope_scaling": {"dtype": 1}}
+    found = specification.of_the_model(config | RUNNING | SILENT)
+    assert found == config | {"text_config": kept, "encoder": kept | {"model_type": "vit"}}
+    assert specification.left_out(config) == [f"{part}.{key}" for part in ("text_config", "encoder") for key in RUNNING]
+    usual = {
+        "gradient_checkpointing": False,
+        "return_dict": True,
+        "use_return_dict": None,
+        "chunk_size_feed_forward": 0,
+    }
+    assert specification.left_out(usual | SILENT) == []
+
+
+@pytest.mark.slow
+def test_a_configuration_that_says_how_to_run_makes_the_same_model(folder: Path) -> None:
+    (folder / "runs.json").write_text(json.dumps(LLAMA | RUNNING | SILENT | {"num_hidden_layers": 2}))
+    (folder / "plain.json").write_text(json.dumps(LLAMA | {"num_hidden_layers": 2}))
+    job = ("slurm", "--gpus-per-node", "1", "--time", "4h", "--", "run", *LENGTH, "--models")
+    runs, plain = (repro(*job, f"hf:{folder / name}.json").stderr.strip() for name in ("runs", "plain"))
+    assert runs.partition("left out of its configuration, as no part of the model: ")[2] == ", ".join(RUNNING)
+    counts = [re.findall("[0-9.e+]+ (?:B weights|FLOPs)", said) for said in (runs, plain)]
+    assert counts[0] == counts[1]
+    assert len(counts[0]) == 2
+
+
+@pytest.mark.slow
+def test_no_part_of_a_model_recomputes_because_its_configuration_says_so() -> None:
+    from repro.machine.stack import load
+    from repro.models.configured import transformers_model
+
+    load()
+    text = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "head_dim": 16,
+    }
+    vision = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    config = {"model_type": "gemma3", "text_config": text | RUNNING, "vision_config": vision | RUNNING} | RUNNING
+    model = transformers_model(config, "eager")
+    assert not any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
 @pytest.mark.slow
@@ -234,7 +309,7 @@ def measured(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_run_measures_tiny_versions_and_the_same_command_resumes_it(measured: Path) -> None:
-    lines = [json.loads(line) for line in (measured / TRIALS).read_text().splitlines()]
+    lines = [json.loads(line) for line in trial_lines(measured)]
     assert [line["status"] for line in lines] == ["ok", "ok"], "the second run measured nothing again"
     assert [line["recipe"].rpartition("-")[0] for line in lines] == ["llama", "recipe"]
     assert {line["scale"] for line in lines} == {"tiny"}
@@ -287,6 +362,127 @@ def test_a_model_that_differs_under_a_known_id_is_refused(monkeypatch: pytest.Mo
     assert "mine-01234567" not in models.IDS
     with pytest.raises(UserError, match="has no tiny version"):
         models.find("mine-01234567", "tiny")
+
+
+UNREACHED = """
+from torch import nn
+
+from parts import Block
+from repro import Recipe, Text
+
+
+class Model(nn.Module):
+    def __init__(self, layers, width, custom):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(500, width), nn.Linear(width, 500)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+        self.tower = nn.Sequential(Block(width), Block(width))
+        self.custom, self.fast, self.slow = custom, nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, input_ids, labels):
+        x = self.embedding(input_ids)
+        for block in self.blocks:
+            x = block(x)
+        x = self.fast(x) if self.custom else self.slow(x)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), labels.flatten())
+
+
+def recipe(scale="paper"):
+    width = 128 if scale == "paper" else 32
+    return Recipe(
+        name="Unreached",
+        inputs=Text(64, 500),
+        batch_size=16,
+        training_steps=100,
+        layer="Block",
+        build=lambda custom_kernels, attention: Model(3, width, custom_kernels),
+    )
+"""
+
+
+@pytest.mark.slow
+def test_weights_that_no_loss_reaches_are_frozen_in_each_build_and_named(folder: Path) -> None:
+    found = described(f"{folder / 'unreached.py'}")
+    width = 128
+    linear, block = width**2 + width, 8 * width**2 + 5 * width
+    assert found.paper.frozen.weights == 2 * block + linear
+    assert {name.split(".")[0] for name in found.paper.frozen.naive} == {"tower", "fast"}
+    for custom, unused in ((False, "fast"), (True, "slow")):
+        model = found.recipe("tiny").build(custom, "sdpa")
+        frozen = {name.split(".")[0] for name, weight in model.named_parameters() if not weight.requires_grad}
+        assert frozen == {"tower", unused}
+    own.register(found)
+    assert own.has_frozen_weights(found.paper.id)
+    assert not own.has_frozen_weights("vit")
+
+
+@pytest.mark.slow
+def test_weights_that_no_loss_reaches_take_memory_and_no_update(folder: Path) -> None:
+    from repro.paper.settings import Settings
+    from repro.predict.memory import Allowance, peak_memory
+    from repro.predict.trace.trace import trace
+
+    recipe = described(f"{folder / 'unreached.py'}").recipe("paper")
+    found = trace(recipe, "naive")
+    frozen = found.total("frozen").fixed
+    assert found.parameters + frozen == recipe.parameters
+    memory = peak_memory(recipe, found, Settings.parse("naive"), 1, 1, Allowance())
+    assert (memory.weights, memory.optimizer) == (4 * recipe.parameters, 8 * found.parameters)
+
+
+@pytest.mark.slow
+def test_every_engine_trains_a_model_with_weights_that_no_loss_reaches(folder: Path) -> None:
+    picked = "(naive or zero_2 or fsdp_3) and not (checkpointing or offloading)"
+    asked = ("run", "--models", f"{folder / 'unreached.py'}", "--processes", "2", "--methods", "all", "-k", picked)
+    done = process(*asked, "--out", str(folder / "unreached"))
+    said = next(line for line in done.stderr.splitlines() if "steps of" in line)
+    assert said.endswith("; 0.28 M weights take no part, and are frozen")
+    records = [json.loads(line) for line in trial_lines(folder / "unreached")]
+    assert [(record["status"], record["reason"]) for record in records] == [("ok", "")] * len(records)
+    assert len(records) == 3
+
+
+LEAVES = {
+    "a thread": "import threading, time; threading.Thread(target=time.sleep, args=(9999,)).start()",
+    "a timer and a hook": "import atexit, threading, time; threading.Timer(9999, print).start()\n"
+    "atexit.register(time.sleep, 9999)",
+    "processes": "import subprocess, multiprocessing; subprocess.Popen(['sleep', '9999'])\n"
+    "subprocess.Popen(['sleep', '9999'], start_new_session=True); pool = multiprocessing.Pool(2)",
+    "an error and a thread": "import threading, time; threading.Thread(target=time.sleep, args=(9999,)).start()\n"
+    "raise SystemExit('no data here')",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left", LEAVES)
+def test_nothing_that_a_file_leaves_keeps_the_answer_back(folder: Path, left: str) -> None:
+    before = sleeping()
+    (folder / "leaves.py").write_text(f"{LEAVES[left]}\n{OWN}")
+    asked = specification.specification(f"{folder / 'leaves.py'}:recipe", Fields())
+    if "error" in left:
+        with pytest.raises(UserError, match="its description failed: SystemExit: no data here"):
+            describe(asked)
+    else:
+        assert describe(asked).paper.name == "ViT (own)"
+    assert sleeping() == before, "what it started ended with it"
+
+
+def sleeping() -> set[int]:
+    return {each.pid for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "9999"]}
+
+
+def test_a_file_that_takes_long_to_import_is_reported_and_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "long.py").write_text("import time; time.sleep(9999)")
+    monkeypatch.setattr("repro.predict.own._SOON", 0.5)
+    monkeypatch.setattr("repro.predict.own._MOST", 1.0)
+    with pytest.raises(UserError, match=r"long\.py: it was ended after 0 min without an answer: it said nothing"):
+        describe(specification.specification(f"{folder / 'long.py'}", Fields()))
+    said = (
+        f"repro: {folder / 'long.py'}: still being imported and built without weights, after 0.5 s; it may take 0 min"
+    )
+    assert capsys.readouterr().err.splitlines() == [said]
 
 
 def test_recipe_is_imported_from_repro_in_one_line_and_by_nothing_else() -> None:

@@ -24,7 +24,7 @@ from repro.predict.forecast import forecast
 from repro.predict.hardware import gpu_named
 from repro.record import Trial
 from repro.run.estimate import LOADING, REPORTING, STARTING, compiling_seconds, estimate
-from repro.run.plan import Methods, Options, counts_up_to, limited, settings_for, trials
+from repro.run.plan import Methods, Options, counts_up_to, limited, other_sizes, settings_for, trials
 from tests.command_line import ROOT, documentation
 
 
@@ -124,6 +124,15 @@ def test_an_id_tells_all_that_a_trial_is() -> None:
     assert Trial("vit", "tiny", "naive", "cpu", 1, steps=1).id == "vit/tiny/1xcpu/naive/1-rounds"
     assert replace(trial, micro_batch=8).id == f"{trial.id}/micro-batch-8"
     assert Trial("vit", "tiny", "free_lunch", "cpu", 2).id == "vit/tiny/2xcpu/free_lunch"
+
+
+@pytest.mark.parametrize(
+    ("batch", "devices", "sizes"), [(36, 4, [9, 3]), (24, 1, [24, 12, 6, 3]), (64, 2, []), (10, 3, [])]
+)
+def test_other_micro_batches_are_the_divisors_that_are_no_powers_of_two(
+    batch: int, devices: int, sizes: list[int]
+) -> None:
+    assert other_sizes(batch, devices) == sizes
 
 
 def test_trials_take_what_was_asked_of_the_run() -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from benchmarks import asking, power, slower
 from repro.cli import parser
+from repro.compare.decision import FIRST_LOOK
 from repro.compare.upgrade import FORKS, chosen_within, rounds
 from repro.measure.launcher import ForkServer
 from repro.record import Trial
@@ -111,38 +113,42 @@ def test_a_line_that_is_no_start_is_reported_with_its_place(tmp_path: Path, line
     assert "Traceback" not in refused.stderr
 
 
-def test_windows_are_called_by_the_rule() -> None:
+def test_windows_are_called_by_the_rule_and_end_where_a_check_would() -> None:
     starts: list[dict[str, Any]] = [{arm: 1 + share for arm, share in power.ARMS.items()} for _ in range(30)]
-    rows = {(row["arm"], row["pairs a round"], row["kind"]): row for row in power.rows(starts)}
-    assert rows["10 % slower", 6, "disjoint"]["windows"] == 2
-    assert rows["10 % slower", 6, "disjoint"]["regressed"] == 2
-    assert rows["5 % slower", 12, "disjoint"]["regressed"] == 1
-    assert rows["copy", 12, "drawn"]["unchanged"] == rows["copy", 12, "drawn"]["windows"] == 200
-    assert rows["copy", 16, "disjoint"]["windows"] == 0, "the pool is too small"
+    rows = {(row["arm"], row["window"]): row for row in power.rows(starts)}
+    assert rows["10 % slower", "18 pairs"]["regressed"] == rows["copy", "36 pairs"]["unchanged"] == 200
+    assert [row["pairs"] for row in power.rows(starts)[:4]] == [18, 36, 48, FIRST_LOOK]
+
+
+def test_windows_draw_every_start_as_often_as_any_other() -> None:
+    starts: list[dict[str, Any]] = [{"copy": 1 + number} for number in range(50)]
+    drawn = Counter(ratio for window in power.windows(starts, "copy", 18) for ratio in window)
+    assert set(drawn.values()) == {200 * 18 // 50}
 
 
 def test_the_largest_windows_are_what_the_default_budget_buys_for_one_trial() -> None:
     alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=rounds([]))]
     budget = parser("upgrade-check").get_default("budget")
-    assert chosen_within(budget, alone, [], None) == (alone, power.PAIRS[-1])
-    output = (ROOT / "docs" / "upgrades.md").read_text()
-    assert f"{power.PAIRS[-1]} pairs, the default for one trial in 15 minutes" in output
+    assert chosen_within(budget, alone, [], None) == (alone, power.MOST)
 
 
-def test_the_documentation_tells_what_the_rule_calls_on_the_committed_pool() -> None:
+def test_the_pool_gives_the_power_that_the_documentation_tells() -> None:
     starts = power.read(power.POOL)
     assert len(starts) * FORKS >= 150, "processes a side"
-    rows = power.rows(starts)
-    assert all(row["improved"] == 0 for row in rows)
+    rows = {(row["arm"], row["window"]): row for row in power.rows(starts)}
+    assert all(row["improved"] + row["regressed"] <= 1 for (arm, _), row in rows.items() if arm == "copy")
+    assert rows["5 % slower", "18 pairs"]["regressed"] >= 190
     output = (ROOT / "docs" / "upgrades.md").read_text()
-    readme = documentation("README.md")
-    names = {
-        "10 % slower": ("10 % slower", "a slowdown of 10 % is called"),
-        "5 % slower": ("5 % slower", "one of 5 %"),
-        "copy": ("the stack itself", "and the stack itself"),
-    }
-    for arm, (name, sentence) in names.items():
-        found = [f"{row['regressed']} of {row['windows']}" for row in rows if row["arm"] == arm]
-        cells = [f"{disjoint}, {drawn}" for disjoint, drawn in zip(found[::2], found[1::2], strict=True)]
+    windows = list(dict.fromkeys(window for _, window in rows))
+    for arm, name in (("10 % slower", "10 % slower"), ("5 % slower", "5 % slower"), ("copy", "the stack itself")):
+        cells = [str(rows[arm, window]["regressed"] + rows[arm, window]["improved"]) for window in windows]
         assert f"| {name} | {' | '.join(cells)} |" in output
-        assert f"{sentence} in {found[-1]}" in readme, "the default budget's"
+    of_check = windows[-1]
+    found, itself = rows["5 % slower", of_check], rows["copy", of_check]
+    readme = documentation("README.md")
+    assert f"a slowdown of 5 % is called in {found['regressed']} of 200, after {found['pairs']:.0f} pairs" in readme
+    after = (
+        f"ends after {found['pairs']:.0f} pairs in the mean, and one of the stack itself, which it calls `unchanged` in"
+    )
+    assert f"{after} {itself['unchanged']} of 200, after {itself['pairs']:.0f}" in documentation("docs/upgrades.md")
+    assert f"the stack itself in {itself['regressed'] + itself['improved']} of 200" in readme

@@ -164,6 +164,16 @@ def test_a_micro_batch_divides_a_batch_that_is_no_power_of_two(fitted: calibrati
     assert size == 4, "8 would fit, and leave 4 of 12 examples out"
 
 
+@pytest.mark.parametrize(("share", "size"), [(1, 1), (3, 1), (6, 2), (24, 8), (40, 8), (48, 16)])
+def test_with_room_for_all_the_micro_batch_is_the_largest_power_of_two_that_divides_the_share(
+    share: int, size: int, fitted: calibration.Calibration
+) -> None:
+    recipe = replace(models.find("pythia-160m"), batch_size=4 * share)
+    vast = replace(paper_gpu("H100"), memory_gb=10_000.0)
+    trace = traces.find(recipe.id, "custom")
+    assert largest_micro_batch(recipe, trace, FREE_LUNCH, vast, 4, fitted.allowance) == size
+
+
 def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted: calibration.Calibration) -> None:
     for gpu in catalogue():
         for gpus in (1, 8):

@@ -13,7 +13,7 @@ from repro import models
 from repro.formats import SECONDS_A_DAY
 from repro.paper.gpus import find
 from repro.paper.tables import Cell, published_settings
-from repro.predict.calibration import EVERYTHING, Probes, calibrations
+from repro.predict.calibration import EVERYTHING, Probes, calibrations, here
 from repro.predict.hardware import Probed
 from repro.predict.launch_queue import authors_step
 from repro.predict.observations import observations
@@ -21,10 +21,19 @@ from repro.record import Record, Trial, derive
 from repro.report.terminal import sentences
 from repro.run.corrected import corrected_table
 from repro.run.projection import Projection
-from repro.run.results import TRIALS
 from repro.run.verdict import Verdict, judge, judge_tables
 from repro.validity import contradiction
-from tests.command_line import altered, answer, documentation, process, record, refusal, repro, results_folder
+from tests.command_line import (
+    altered,
+    answer,
+    documentation,
+    process,
+    record,
+    refusal,
+    repro,
+    results_folder,
+    trial_lines,
+)
 
 NO_SECONDS = {"without": 0.0, "with": 0.0, "update": 0.0}
 
@@ -147,7 +156,7 @@ def test_the_corrected_table_takes_measured_then_projected_then_predicted_days(t
     )
     rows = {
         (row["model"], row["gpu"], row["gpus"]): row
-        for row in answer("table", "1", "--corrected", "--measured", str(folder))
+        for row in answer("table", "1", "--by", "true", "--measured", str(folder))
     }
     days = {
         count: (row["origin"], row["days"])
@@ -159,7 +168,7 @@ def test_the_corrected_table_takes_measured_then_projected_then_predicted_days(t
     predicted = {row.place: row for row in corrected_table("1")}["Pythia-1B", "H100", 8]
     assert days[8] == ("predicted", predicted.days)
     assert rows["Pythia-410M", "H100", 2]["origin"] == "measured"
-    text = repro("table", "1", "--corrected", "--measured", str(folder)).stdout
+    text = repro("table", "1", "--by", "true", "--measured", str(folder)).stdout
     assert "Of 144 cells the days of 2 measured, 1 projected and 141 predicted." in text
     assert "11 projected" in text
 
@@ -204,6 +213,35 @@ def test_without_sharding_one_device_stands_for_each_of_several() -> None:
     assert Projection(H100).of_one(replace(trial, count=3), one) is None, "the batch does not divide by 3"
     on_cpu = replace(trial, device="cpu"), replace(one, device="cpu")
     assert Projection(H100).of_one(*on_cpu) is None, "one process had all cores"
+
+
+def test_one_device_stands_for_several_where_connecting_them_fits_beside_what_it_took() -> None:
+    assert H100 is not None
+    limit = 80 * 2**30
+    allowance = here(H100, 8, None)[1].allowance
+    trial = Trial("pythia-1b", "paper", "free_lunch", "H100", 8, measured_on=1)
+
+    def stands(peak: float) -> bool:
+        one = record("pythia-1b", "free_lunch", 41.0, gpu="H100", count=1, micro_batch=16)
+        full = altered(one, full=[{"memory_bytes": limit}], peaks=[(8, 2**30), (16, int(peak))])
+        return Projection(H100).of_one(trial, full) is not None
+
+    room = limit - allowance.context - allowance.group
+    assert allowance.group > 2**28, "bytes that NCCL takes of each GPU"
+    assert (stands(room - 1), stands(room + 1)) == (True, False)
+    ran = record("pythia-1b", "free_lunch", 41.0, gpu="H100", count=1, micro_batch=16)
+    assert Projection(H100).of_one(trial, altered(ran, peaks=[(16, limit)])) is not None, "nothing ran out"
+
+
+@pytest.mark.parametrize(
+    ("settings", "always"), [("free_lunch+zero_1", False), ("free_lunch+zero_2", True), ("free_lunch+fsdp_3", True)]
+)
+def test_a_micro_step_communicates_where_gradients_are_sharded_alone(settings: str, always: bool) -> None:
+    found = Projection(H100).complete(projected("pythia-1b", settings, 10.0), H100) if H100 else None
+    assert found is not None
+    assert found.communication is not None
+    assert found.communication["with"] > 0
+    assert found.communication["without"] == (found.communication["with"] if always else 0)
 
 
 OFFLOADED = "free_lunch+zero_2+offloading"
@@ -279,7 +317,7 @@ def test_a_run_projects_after_it_measured_and_resumes_each_apart(tmp_path: Path)
     command += ["--steps", "2", "--out", str(tmp_path / "run")]
     done = process(*command)
     assert done.returncode == 0, done.stderr
-    measured, beside = map(json.loads, (tmp_path / "run" / TRIALS).read_text().splitlines())
+    measured, beside = map(json.loads, trial_lines(tmp_path / "run"))
     assert (measured["origin"], measured["count"], measured["measured_on"]) == ("measured", 1, None)
     assert (beside["origin"], beside["count"], beside["measured_on"]) == ("projected", 2, 1)
     assert measured["communication"] is None
@@ -289,24 +327,16 @@ def test_a_run_projects_after_it_measured_and_resumes_each_apart(tmp_path: Path)
     assert all(loss is not None for loss in beside["losses"])
     again = process(*command)
     assert again.returncode == 0, again.stderr
-    assert len((tmp_path / "run" / TRIALS).read_text().splitlines()) == 2, "both were finished"
+    assert len(trial_lines(tmp_path / "run")) == 2, "both were finished"
 
 
-def test_predict_takes_what_one_measured_gpu_projects_and_predicts_the_rest() -> None:
-    """Free lunch shards nothing: each of four H100 does a fourth of what one did, and exchanges gradients on top."""
+def test_predict_corrects_what_it_predicts_of_four_gpus_by_the_one_that_was_measured() -> None:
     text = "results/h100/text"
-    rows = answer("predict", "--measured", text, "--gpu", "H100", "--gpus", "4", "--models", "pythia-1b")
-    days = {row["settings"]: row["days"] for row in rows if row["origin"] == "projected"}
-    assert days.keys() == {"naive", "free_lunch"}
-    [one] = (
-        row
-        for row in answer("predict", "--measured", text, "--gpu", "H100", "--models", "pythia-1b")
-        if row["settings"] == "free_lunch"
-    )
-    alone = one["measured_step"] * models.find("pythia-1b").training_steps / 86_400
-    assert alone / 4 < days["free_lunch"] < 1.1 * alone / 4
-    assert [row["days"] for row in rows] == sorted(row["days"] for row in rows)
-    assert {row["origin"] for row in rows if "fsdp" in row["settings"] or "zero" in row["settings"]} == {"predicted"}
-    refused = repro("predict", "--measured", text, "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b")
+    asked = ("predict", "--measured", text, "--models", "pythia-1b")
+    rows = answer(*asked, "--gpu", "H100", "--gpus", "4")
+    assert {row["origin"] for row in rows if row["days"]} == {"projected"}
+    [one] = answer("scaling", "--model", "pythia-1b", "--gpu", "H100", "--measured", text)["rows"][2:3]
+    assert (one["gpus"], one["days"]) == (4, rows[0]["days"])
+    refused = repro(*asked, "--gpu", "A100", "--gpus", "4")
     assert refused.returncode == 2
     assert "has no trial of these models that ran on 4 x A100" in refused.stderr.splitlines()[-1]

@@ -316,6 +316,9 @@ def test_verdicts_that_do_not_follow_from_the_records_are_reported_and_not_used(
     (problem,) = output(folder)
     assert "1 of its 288 rows do not follow from the records, first Table 1, Pythia-160M on 2 RTX 3090" in problem
     assert {verdict.verdict for verdict in read(folder).verdicts} == {"not_measured"}
+    rows[1] |= {"verdict": "not_measured", "true_reason": "in the words of another version"}
+    path.write_text(json.dumps(rows))
+    assert output(folder) == [], "another version gives the reasons in other words"
     path.write_text(json.dumps(rows[:5]))
     assert "it does not hold a row for each of the 288 cells" in output(folder)[0]
 

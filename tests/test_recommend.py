@@ -14,19 +14,20 @@ import pytest
 
 from repro.console import UserError
 from repro.money.choice import beaten_by, choose, pareto_front
-from repro.money.days import training_days
+from repro.money.days import DaysAsked, ModelDays
 from repro.money.offers import Offer, machine_price, owned
 from repro.money.prices import Rate, in_proportion, old, price_list, worth
-from repro.predict.traces import PAPER_STACK, nearest_here
+from repro.paper.gpus import catalogue
 from repro.record import Record, Trial
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 from tests.price_files import gpu_table, prices, rate_table, rental_table, system_table
 
-PYTHIA = ("recommend", "--model", "pythia-1b")
+PYTHIA = ("recommend", "--model", "pythia-1b", "--by", "printed")
+TRUE = ("recommend", "--model", "pythia-1b")
 
 
 def offer(gpu: str, cost: float, days: float) -> Offer:
-    return Offer(gpu, 1, None, "own", cost, days, 1, cost * days, "USD", "expected", "test", date(2024, 9, 21), None)
+    return Offer(gpu, 1, None, "own", cost, days, 1, cost * days, "USD", "printed", "test", date(2024, 9, 21), None)
 
 
 # --- Section 4.1 ---
@@ -99,7 +100,7 @@ def test_with_neither_the_least_cost_per_experiment_on_the_pareto_front_is_chose
 
 
 def test_no_offer_of_the_front_is_beaten_and_every_other_is() -> None:
-    offers = owned(training_days("pythia-1b"), price_list(), "USD", 1)
+    offers = owned(ModelDays("pythia-1b", DaysAsked("printed")).everywhere(catalogue()), price_list(), "USD", 1)
     front = pareto_front(offers)
     assert [(o.gpus, o.gpu) for o in front] == [
         (1, "RTX 3090"),
@@ -145,47 +146,23 @@ def test_of_equals_the_order_is_the_names_whatever_that_of_the_offers() -> None:
 def test_predicted_days_and_what_they_cost_are_reported_to_three_figures_and_with_their_interval() -> None:
     for command, key in (("recommend", "cost_per_experiment_usd"), ("rent", "rent_usd")):
         terms = ("--rent",) if command == "recommend" else ()
-        found = answer(command, "--model", "pythia-160m", *terms, "--predicted")
-        rows = [row for row in found["rows"] if row["origin"] == "predicted"]
-        assert {row["gpu"] for row in rows} == {"RTX 4090", "V100 16 GB"}
-        assert {row["days_low"] for row in rows if row["gpu"] == "RTX 4090"} == {None}, (
-            "no GPU of its kind was measured"
-        )
-        for row in (each for each in rows if each["gpu"] == "V100 16 GB"):
+        found = answer(command, "--model", "pythia-1b", *terms)
+        rows = [row for row in found["rows"] if row["origin"] == "predicted" and "reserved" not in row["terms"]]
+        assert {row["gpu"] for row in rows} == {"A6000", "A100"}
+        for row in rows:
             assert row["days_low"] < row["days"] < row["days_high"]
             for number in (row["days"], row["days_low"], row["days_high"], row[key], row["cost_usd"]):
                 assert number == float(f"{number:.3g}")
-        assert {row["days_low"] for row in found["rows"] if row["origin"] == "expected"} == {None}
+        others = [row["days_low"] for row in found["rows"] if row["origin"] in ("measured", "projected")]
+        assert set(others) == {None}
         assert any("8 of 10 unseen cells of the paper" in note for note in found["notes"])
-    assert not any("8 of 10" in note for note in answer("rent", "--model", "pythia-1b")["notes"])
-    of_seven = answer(*PYTHIA, "--runs", "7", "--predicted", "--rent")["rows"]
-    assert {row["days"] for row in of_seven if row["origin"] == "predicted"} == {1430, 854, 459, 233}
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [(*PYTHIA, "--rent"), ("rent", "--model", "pythia-1b"), ("scaling", "--model", "pythia-1b"),
-     ("breakeven", "--model", "pythia-1b", "--gpu", "RTX 4090")],
-    ids=" ".join,
-)  # fmt: skip
-def test_all_predicted_days_of_an_answer_are_of_the_stack_that_the_papers_are_of(asked: tuple[str, ...]) -> None:
-    price = ("--machine", "3000") if asked[0] == "breakeven" else ()
-    found = answer(*asked, *price, "--predicted")
-    sources = {row["source"] for row in found["rows"] if row.get("source", "").startswith("repro predict")}
-    assert all("transformers 4.42.3, " in source for source in sources)
-    [note] = [note for note in found["notes"] if "Predicted days are from traces" in note]
-    assert "of transformers 4.42.3, as the paper's days beside them are" in note
-    assert f"those of {nearest_here().transformers}, " in note or nearest_here() == PAPER_STACK
-
-
-@pytest.mark.parametrize(
-    ("asked", "output"), [(("mamba",), False), (("mamba", "--predicted"), True), (("pythia-160m",), True)]
-)
-def test_whose_traces_they_are_is_reported_where_days_are_predicted_beside_the_papers_or_in_place_of_doubted_ones(
-    asked: tuple[str, ...], output: bool
-) -> None:
-    notes = answer("rent", "--model", *asked)["notes"]
-    assert any("Predicted days are from traces" in note for note in notes) == output
+    printed = answer("rent", "--model", "pythia-1b", "--by", "printed")
+    assert not any("8 of 10" in note for note in printed["notes"])
+    one, seven = (
+        {(row["gpu"], row["gpus"]): row["days"] for row in answer(*TRUE, "--rent", "--runs", runs)["rows"]}
+        for runs in ("1", "7")
+    )
+    assert all(seven[place] == pytest.approx(7 * days, rel=0.005) for place, days in one.items())
 
 
 def test_rows_are_ranked_best_first_and_say_what_fits() -> None:
@@ -242,7 +219,8 @@ def test_either_holds_what_own_and_rent_hold() -> None:
 @pytest.mark.parametrize("model", ["pythia-1b", "pythia-6.9b"])
 def test_a_rent_that_is_gone_does_not_rule_out_what_costs_less_an_experiment(model: str) -> None:
     own, either = (answer("recommend", "--model", model, terms) for terms in ("--own", "--either"))
-    assert either["best"]["cost_per_experiment_usd"] == min(row["cost_per_experiment_usd"] for row in either["rows"])
+    lasting = [row["cost_per_experiment_usd"] for row in either["rows"] if row["lasts"]]
+    assert either["best"]["cost_per_experiment_usd"] == min(lasting)
     assert {k: v for k, v in either["best"].items() if k != "rank"} == {
         k: v for k, v in own["best"].items() if k != "rank"
     }
@@ -270,60 +248,14 @@ def test_a_price_for_one_gpu_stands_for_more_only_where_it_is_known_to_rise_in_p
 
 def test_the_answer_is_one_sentence_with_cost_days_their_origin_and_the_rule() -> None:
     output = repro(*PYTHIA, "--budget", "40000").stdout.splitlines()[0]
-    for part in ("8 RTX 3090", "20,900 USD", "30 days", "expected: paper, Table 1", "the fastest within", "40,000 USD"):
+    for part in ("8 RTX 3090", "20,900 USD", "30 days", "printed: paper, Table 1", "the fastest within", "40,000 USD"):
         assert part in output
     assert output.count(".") == 1
     assert output.endswith(".")
 
 
-def test_days_that_the_audit_doubts_are_reported_in_the_answer_and_below() -> None:
-    found = answer(*PYTHIA, "--budget", "40000")
-    assert "(expected: paper, Table 1, audit: impossible, 127% of the peak, predicted 60 days)" in found["answer"]
-    [note] = [note for note in found["notes"] if "audit" in note]
-    assert "2 A100, implausible, 97% of the peak, predicted 61 days" in note
-    assert "H100" not in note
-    undoubted = answer("recommend", "--model", "pythia-2.8b")
-    assert not any("audit" in output for output in (undoubted["answer"], *undoubted["notes"]))
-
-
-def test_of_several_runs_the_doubt_tells_what_is_predicted_for_all_of_them() -> None:
-    found = answer(*PYTHIA, "--budget", "40000", "--runs", "7")
-    output = (
-        "7 runs of pythia-1b in 210 days (expected: paper, Table 1, audit: impossible, 127% of the peak, predicted 422"
-    )
-    assert output in found["answer"]
-    assert found["answer"].endswith(": buy 1 H100 for 31,000 USD, 238 days.")
-    [note] = [note for note in found["notes"] if "audit warns of" in note]
-    assert note.startswith("Printed days of one training")
-    assert "8 RTX 3090, impossible, 127% of the peak, predicted 60 days" in note
-
-
-def test_where_the_audit_doubts_days_that_decide_the_choice_by_predicted_ones_is_reported_too() -> None:
-    instead = "With predicted days where the audit warns of the printed ones: "
-    found = answer(*PYTHIA, "--budget", "40000")
-    assert found["answer"].endswith(f". {instead}buy 1 H100 for 31,000 USD, 34 days.")
-    second = found["best_with_predicted_days"]
-    assert second.keys() == found["best"].keys()
-    assert (second["gpu"], second["gpus"], second["days"], second["origin"]) == ("H100", 1, 34, "expected")
-    assert (second["rank"], second["fits"]) == (1, True)
-    cheapest = answer(*PYTHIA)
-    assert cheapest["answer"].endswith(f"{instead}buy 2 RTX 3090 for 4,100 USD, 220 days (177 to 314 days).")
-    second = cheapest["best_with_predicted_days"]
-    assert (second["origin"], second["days_low"] < 220 < second["days_high"]) == ("predicted", True)
-    none = answer(*PYTHIA, "--budget", "22000", "--deadline", "40d")
-    assert f"{instead}no machine trains it within 40 days and the budget of 22,000 USD; the nearest" in none["answer"]
-    assert none["best_with_predicted_days"] is None
-
-
-@pytest.mark.parametrize("asked", [("recommend", "--model", "pythia-2.8b"), (*PYTHIA, "--deadline", "9d")])
-def test_where_no_doubted_days_decide_nothing_is_said_of_predicted_ones(asked: tuple[str, ...]) -> None:
-    found = answer(*asked)
-    assert "With predicted days" not in found["answer"]
-    assert found["best_with_predicted_days"] is None
-
-
 def test_a_machine_that_wears_out_before_the_training_ends_is_taken_only_where_all_do_and_that_leads() -> None:
-    output = answer("recommend", "--model", "pythia-6.9b", "--budget", "5000")["answer"]
+    output = answer("recommend", "--model", "pythia-6.9b", "--budget", "5000", "--by", "printed")["answer"]
     assert output.startswith(
         "No machine that fits ends within the 5 years that it lasts; of these 2 RTX 3090 for 4,100"
     )
@@ -355,7 +287,7 @@ def _of_two_nodes(one: Record) -> Record:
     return replace(one, count=1, nodes=2, id=Trial(one.recipe, "paper", one.settings, one.device, 1, nodes=2).id)
 
 
-def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -> None:
+def test_measured_days_answer_and_correct_the_other_counts(tmp_path: Path) -> None:
     folder = results_folder(
         tmp_path / "out",
         record("pythia-1b", "naive", 6.0, gpu="H100", count=4),
@@ -372,14 +304,17 @@ def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -
         record("pythia-160m", "free_lunch", 1.0, gpu="H100", count=8),
         record("pythia-1b", "free_lunch", 3.5, gpu="H200", count=8),
     )
-    found = answer(*PYTHIA, "--measured", str(folder))
+    found = answer(*TRUE, "--measured", str(folder))
     rows = {(row["gpus"], row["gpu"]): row for row in found["rows"]}
     assert (rows[4, "H100"]["days"], rows[4, "H100"]["origin"]) == (9.25, "measured")
     assert str(folder) in rows[4, "H100"]["source"]
-    assert (rows[2, "H100"]["days"], rows[2, "H100"]["origin"]) == (16, "expected")
-    assert rows[1, "H100"]["origin"] == "expected"
-    assert (rows[4, "A100"]["days"], rows[4, "A100"]["origin"]) == (18, "expected"), "naive is none of Table 1's"
-    assert rows[8, "H100"]["origin"] == "expected"
+    assert (rows[1, "H100"]["days"], rows[1, "H100"]["origin"]) == (41.026, "measured"), "as expected/ has it"
+    for gpus in (2, 8):
+        row = rows[gpus, "H100"]
+        nearest = rows[{2: 1, 8: 4}[gpus], "H100"]
+        ratio = nearest["days"] / nearest["predicted_days"]
+        assert (row["days"], row["origin"]) == (pytest.approx(row["predicted_days"] * ratio, rel=0.01), "projected")
+    assert rows[4, "A100"]["origin"] == "predicted", "naive is none of Table 1's"
     assert any("8 H200" in note and "--prices" in note for note in found["notes"])
     assert not any("1 cpu" in note for note in found["notes"])
 
@@ -387,7 +322,7 @@ def test_measured_days_stand_in_place_of_the_papers_and_say_so(tmp_path: Path) -
 def test_measured_days_are_of_a_folder_by_the_bytes_of_its_name(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / os.fsdecode(b"\xff"), record("pythia-1b", "free_lunch", 20.0))
     done = subprocess.run(
-        [sys.executable, "-m", "repro", *PYTHIA, "--measured", folder],
+        [sys.executable, "-m", "repro", *TRUE, "--measured", folder],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
@@ -398,10 +333,10 @@ def test_measured_days_are_of_a_folder_by_the_bytes_of_its_name(tmp_path: Path) 
 
 def test_a_folder_that_measured_nothing_of_the_model_is_reported(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "out", record("pythia-1b", "naive", 1.0, gpu="cpu", count=1, scale="tiny"))
-    found = repro(*PYTHIA, "--measured", str(folder))
+    found = repro(*TRUE, "--measured", str(folder))
     assert (found.returncode, found.stdout) == (2, "")
     assert "no finished trial of pythia-1b at the paper's scale" in found.stderr
-    assert "holds no trials" in refusal(*PYTHIA, "--measured", str(tmp_path / "nowhere"))
+    assert "holds no trials" in refusal(*TRUE, "--measured", str(tmp_path / "nowhere"))
 
 
 # --- Prices of one's own ---
@@ -418,18 +353,19 @@ def test_own_prices_replace_ours_and_the_others_stay(tmp_path: Path, mark: str) 
 def test_a_gpu_without_a_price_gets_one_from_the_file(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "out", record("pythia-1b", "free_lunch", 3.5, gpu="H200", count=8))
     file = prices(tmp_path, gpu_table("NVIDIA H200", "40000"))
-    best = answer(*PYTHIA, "--prices", file, "--measured", str(folder), "--deadline", "3.6d")["best"]
+    best = answer(*TRUE, "--prices", file, "--measured", str(folder), "--deadline", "3.6d")["best"]
     assert (best["gpu"], best["cost_usd"], best["origin"]) == ("H200", 330_500, "measured")
 
 
 @pytest.mark.parametrize("words", ["recommend", "recommend --rent", "scaling", "rent"])
-def test_a_price_of_a_gpu_whose_days_nobody_knows_is_not_passed_over_in_silence(tmp_path: Path, words: str) -> None:
+def test_a_price_of_a_gpu_on_which_nothing_fits_is_not_passed_over_in_silence(tmp_path: Path, words: str) -> None:
     hired = rental_table(gpu="RTX 4090") + rental_table(gpu="T4")
     file = prices(tmp_path, gpu_table("RTX 4090") + gpu_table("T4") + hired)
     asked = (*words.split(), "--model", "pythia-1b", "--prices", file)
-    output = "In --prices, but nobody knows how long pythia-1b takes there: "
-    assert f"{output}RTX 4090 and T4; --predicted brings predicted days on RTX 4090." in answer(*asked)["notes"]
-    assert f"{output}T4." in answer(*asked, "--predicted")["notes"]
+    output = "In --prices, but pythia-1b does not train there: "
+    assert f"{output}T4." in answer(*asked)["notes"]
+    printed = "In --prices, but the paper prints no days of pythia-1b there: RTX 4090 and T4."
+    assert printed in answer(*asked, "--by", "printed")["notes"]
     if words in ("scaling", "rent"):  # of another GPU nobody asked
         assert not any(output in note for note in answer(*asked, "--gpu", "A100")["notes"])
 
@@ -439,11 +375,9 @@ def test_a_price_of_a_system_that_no_machine_has_is_not_passed_over_in_silence(t
     file = prices(tmp_path, "".join(system_table(gpus) for gpus in (1, 3, 8)))
     asked = (words, "--model", "pythia-6.9b", "--prices", file)
     output = "In --prices, but nobody knows how long pythia-6.9b takes there: machines with "
-    assert (
-        f"{output}1 GPU and machines with 3 GPUs; --predicted brings predicted days on machines with 1 GPU."
-        in answer(*asked)["notes"]
-    )
-    assert f"{output}3 GPUs." in answer(*asked, "--predicted")["notes"]
+    assert f"{output}3 GPUs." in answer(*asked)["notes"]
+    printed = "In --prices, but the paper prints no days of pythia-6.9b there: machines with 1 GPU and machines with 3"
+    assert f"{printed} GPUs." in answer(*asked, "--by", "printed")["notes"]
     apart = ("--rent",) if words == "recommend" else ("--gpu", "A100")  # of machines to own, or of all, nobody asked
     assert not any(output in note for note in answer(*asked, *apart)["notes"])
 
@@ -455,7 +389,9 @@ def test_a_rent_of_so_many_gpus_that_nobody_knows_days_for_is_not_passed_over_in
     """Pythia-6.9B does not fit on one A100, so a price of one serves only where it stands for more."""
     hired = "".join(rental_table(gpus=gpus) for gpus in (1, 3, 8))
     asked = (*words.split(), "--model", "pythia-6.9b", "--prices", prices(tmp_path, hired))
-    full, unknown = (f"In --prices, but {so}" for so in ("pythia-6.9b does not fit there: ", "nobody knows how long "))
+    full, unknown = (
+        f"In --prices, but {so}" for so in ("pythia-6.9b does not train there: ", "nobody knows how long ")
+    )
     output = f"{unknown}pythia-6.9b takes there: "
     assert {f"{full}1 A100.", f"{output}3 A100."} <= {*answer(*asked)["notes"]}
     known = hired.replace('"shop"', f'"{next(iter(in_proportion()))}"')
@@ -465,8 +401,7 @@ def test_a_rent_of_so_many_gpus_that_nobody_knows_days_for_is_not_passed_over_in
     of_many = prices(tmp_path, rental_table(gpu="L40S", gpus=3))
     asked = (*words.split(), "--model", "pythia-1b", "--prices", of_many)
     output = f"{unknown}pythia-1b takes there: "
-    assert f"{output}L40S." in answer(*asked)["notes"], "predicted are days on 1, 2, 4 and 8 of them"
-    assert f"{output}3 L40S." in answer(*asked, "--predicted")["notes"]
+    assert f"{output}3 L40S." in answer(*asked)["notes"], "predicted are days on 1, 2, 4 and 8 of them"
 
 
 def test_what_the_price_file_says_of_rents_is_no_matter_to_who_buys(tmp_path: Path) -> None:
@@ -483,7 +418,7 @@ def test_of_a_model_that_is_not_the_papers_no_days_are_foretold(tmp_path: Path) 
 def test_the_price_file_that_the_docs_show_is_read_whole(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "prices.md").read_text().partition("```toml\n")[2].partition("```")[0]
     assert all(f"[[{section}]]" in text for section in ("gpu", "system", "rental", "rate"))
-    found = answer(*PYTHIA, "--predicted", "--either", "--prices", prices(tmp_path, text))["rows"]
+    found = answer(*TRUE, "--either", "--prices", prices(tmp_path, text))["rows"]
     cost = {row["terms"]: row["cost_usd"] for row in found if (row["gpus"], row["gpu"]) == (4, "RTX 4090")}
     assert cost["own"] == pytest.approx((4 * 1600 + 5000) * 1.15)
     assert cost["rent, the faculty reserved for 8,760 h"] == pytest.approx(9000 * 1.15)
@@ -499,6 +434,16 @@ def test_prices_older_than_a_year_are_flagged_and_newer_ones_are_not(tmp_path: P
     newer = answer(*PYTHIA, "--prices", prices(tmp_path, systems + fresh))
     assert not any(row["old_price"] for row in newer["rows"])
     assert not any("older than a year" in note for note in newer["notes"])
+
+
+def test_a_machine_costs_its_gpus_and_one_system_each_in_its_own_currency(tmp_path: Path) -> None:
+    text = gpu_table(price="900", currency='"EUR"') + system_table(8, 1000) + rate_table("EUR", "USD", 1.25)
+    listed = price_list(Path(prices(tmp_path, text)))
+    in_dollars, in_euros = (machine_price("RTX 3090", 8, listed, currency) for currency in ("USD", "EUR"))
+    assert in_dollars
+    assert in_euros
+    assert in_dollars[0] == 8 * 900 * 1.25 + 1000
+    assert in_euros[0] == pytest.approx(8 * 900 + 1000 / 1.25)
 
 
 def test_a_machine_is_as_old_as_its_oldest_price(tmp_path: Path) -> None:
@@ -702,7 +647,7 @@ def test_what_exceeds_a_limit_is_not_rounded_to_what_would_meet_it() -> None:
 
 
 def test_what_costs_the_budget_to_the_cent_is_within_it() -> None:
-    asked = ("recommend", "--model", "pythia-410m", "--rent")
+    asked = ("recommend", "--model", "pythia-410m", "--rent", "--by", "printed")
     found = answer(*asked, "--budget", f"{8 * 399 * 72 / 100}")  # floats make a little more of 8 x 3.99 x 72
     assert found["answer"].startswith("Rent 8 H100 (RunPod on-demand, in proportion) for 2,298 USD: pythia-410m")
     best = found["best"]
@@ -755,8 +700,9 @@ def test_bad_input_is_one_clear_line(arguments: list[str], output: str) -> None:
     ("asked", "output"),
     [
         ("pythia1b", "did you mean pythia-1b"),
-        ("gan", "gan is no model of the paper"),
-        ("gan --predicted", "gan is no model of the paper"),
+        ("gan", "no days of it are printed or predicted"),
+        ("gan --by printed", "gan is no model of the paper"),
+        ("pythia-1.4b --by printed", "pythia-1.4b is no model of the paper, so no days of it are printed"),
     ],
 )
 def test_a_model_without_days_is_one_clear_line(asked: str, output: str) -> None:
@@ -764,7 +710,7 @@ def test_a_model_without_days_is_one_clear_line(asked: str, output: str) -> None
 
 
 def test_a_model_that_only_the_lab_has_is_not_offered_where_it_is_of_no_use() -> None:
-    assert refusal("recommend", "--model", "gn").endswith("convnext, vit\n")
+    assert refusal("recommend", "--model", "gn").endswith("convnext, vit, pythia-1.4b\n")
 
 
 # --- All four commands ---

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from repro.money.days import predicted_days
+from repro.money.days import DaysAsked, ModelDays
 from repro.money.prices import Rate, price_list
 from repro.money.renting import Interruptions, Spot, daly, expected, given_hours, rent, rented_runs, serving, young
+from repro.paper.gpus import by_name
 from tests.command_line import answer, record, refusal, repro, results_folder
 from tests.price_files import prices, rental_table
 
+PRINTED = ("--by", "printed")
 SPOT = ("--interrupted-every", "12h", "--checkpoint-time", "2m", "--restart-time", "10m")
 RUN = ("rent", "--hours", "100", "--gpu", "RTX 4090")
 
@@ -69,28 +71,25 @@ def test_two_gpus_cost_twice_as_much_an_hour() -> None:
 
 
 def test_a_models_days_are_rented_and_say_whose_they_are(tmp_path: Path) -> None:
-    row = by_terms("rent", "--model", "pythia-1b", "--gpu", "A100", "--gpus", "8")["AWS on-demand"]
-    assert (row["days"], row["origin"]) == (9, "expected")
+    row = by_terms("rent", "--model", "pythia-1b", "--gpu", "A100", "--gpus", "8", *PRINTED)["AWS on-demand"]
+    assert (row["days"], row["origin"]) == (9, "printed")
     assert row["cost_usd"] == pytest.approx(9 * 24 * 27.44705, abs=0.01)
     folder = results_folder(tmp_path / "out", record("pythia-1b", "free_lunch", 200.0, gpu="RTX 4090", count=1))
-    measured = by_terms("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--measured", str(folder))
+    asked = ("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--gpus", "1")
+    measured = by_terms(*asked, "--measured", str(folder))
     assert measured["RunPod on-demand"]["origin"] == "measured"
     assert measured["RunPod on-demand"]["cost_usd"] == pytest.approx(200 * 24 * 0.69)
 
 
-def test_a_choice_that_stands_on_doubted_days_says_so_and_what_it_is_by_predicted_ones() -> None:
-    found = answer("rent", "--model", "pythia-1b")
-    assert (
-        "2,991 USD in 152 days (expected: paper, Table 1, audit: implausible, 92% of the peak, pred" in found["answer"]
-    )
-    assert not any("RTX 3090" in note for note in found["notes"]), "nobody rents it out"
-    instead = "With predicted days where the audit warns of the printed ones: "
-    assert found["answer"].endswith(f"{instead}8 H100 at RunPod, on-demand, in proportion: 3,064 USD in 4 days.")
-    assert found["best_with_predicted_days"] in found["rows"]
-    for asked in (("rent", "--model", "pythia-2.8b"), RUN):
-        sure = answer(*asked)
-        assert "With predicted days" not in sure["answer"]
-        assert sure["best_with_predicted_days"] is None
+def test_the_cheapest_rent_is_by_true_days_and_the_printed_ones_stand_beside() -> None:
+    found, printed = answer("rent", "--model", "pythia-1b"), answer("rent", "--model", "pythia-1b", *PRINTED)
+    assert "2,991 USD in 152 days (printed: paper, Table 1)" in printed["answer"]
+    beside = {(row["gpu"], row["gpus"]): row["printed_days"] for row in found["rows"]}
+    for row in printed["rows"]:
+        assert row["days"] == beside[row["gpu"], row["gpus"]]
+    named = answer("rent", "--model", "pythia-1b", "--gpu", "RTX 4090")
+    assert {row["printed_days"] for row in named["rows"]} == {None}
+    assert {"measured", "projected", "predicted"} == {row["origin"] for row in found["rows"]}
 
 
 def test_storage_is_paid_for_as_long_as_the_run_takes() -> None:
@@ -115,9 +114,10 @@ def test_spot_is_called_the_cheapest_only_where_its_interruptions_are_computed()
 
 def test_the_interval_of_predicted_days_is_interrupted_as_they_are(tmp_path: Path) -> None:
     own = prices(tmp_path, rental_table("spot", gpu="A40", gpus=1))
-    asked = ("rent", "--model", "pythia-1b", "--gpu", "A40", "--gpus", "1", "--predicted", "--prices", own)
+    asked = ("rent", "--model", "pythia-1b", "--gpu", "A40", "--gpus", "1", "--prices", own)
     plain, faced = by_terms(*asked)["shop spot"], by_terms(*asked, *SPOT)["shop spot"]
-    [run] = (each for each in predicted_days("pythia-1b") if each.machine == "1 A40")
+    run = ModelDays("pythia-1b", DaysAsked()).on(by_name()["A40"], 1)
+    assert run is not None
     assert (plain["days_low"], plain["days_high"]) == run.bounds
     for key in ("days_low", "days", "days_high"):
         assert faced[key] / plain[key] == pytest.approx(faced["days"] / plain["days"], rel=0.01)
@@ -195,7 +195,7 @@ def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Pa
 
 def test_a_provider_of_ours_is_the_same_in_any_case(tmp_path: Path) -> None:
     file = prices(tmp_path, rental_table(gpus=1, provider="Runpod", price=1.5))
-    found = answer("rent", "--model", "vit", "--gpu", "A100", "--prices", file)
+    found = answer("rent", "--model", "vit", "--gpu", "A100", "--prices", file, *PRINTED)
     hourly = {row["price_per_gpu_hour_usd"] for row in found["rows"] if row["provider"] == "RunPod"}
     assert hourly == {1.5}, "ours is replaced, of one GPU and of more"
     assert found["answer"].startswith("The cheapest is 2 A100 at RunPod, on-demand, in proportion: 1,872 USD")
@@ -214,15 +214,6 @@ def test_a_number_of_gpus_alone_lists_every_machine_of_so_many_in_proportion_too
     assert offers == {("AWS", "A100"), ("AWS", "H100"), ("RunPod", "A100"), ("RunPod", "H100"), ("RunPod", "RTX 4090")}
     assert any("as often as the machine has GPUs" in note for note in found["notes"])
     assert {row["provider"] for row in answer("rent", "--gpus", "4")["rows"]} == {"RunPod"}
-
-
-def test_a_doubt_tells_what_is_predicted_on_the_same_terms_as_the_days_beside_it() -> None:
-    asked = ("rent", "--model", "pythia-1b", "--gpu", "A6000")
-    for interrupted, days, predicted in (((), 152, 230), (("--interrupted-every", "2h", *SPOT[2:]), 199, 302)):
-        first, second = answer(*asked, *interrupted)["answer"].split(" With predicted days")
-        assert f"USD in {days} days (expected" in first
-        assert f", predicted {predicted} days)" in first
-        assert f"USD in {predicted} days (" in second
 
 
 def test_storage_is_kept_through_interruptions() -> None:
@@ -448,17 +439,17 @@ BAD_INPUT = [
     (["--hours", "10h", "--gpu", "T4"], "--hours 10h: expected a positive number in plain digits such as 100"),
     (["--hours", "10", "--gpu", "T4"], "no price for renting 1 T4"),
     (["--model", "pythia-1b", "--hours", "3"], "exclude each other"),
-    (["--model", "pythia-1b", "--gpu", "T4"], "nobody knows how long pythia-1b takes on"),
+    (["--model", "pythia-1b", "--gpu", "T4"], "pythia-1b does not train on T4"),
     (
         ["--model", "pythia-6.9b", "--gpus", "1"],
-        "nobody knows how long pythia-6.9b takes on 1 GPU; known: 2, 4, 8 GPUs;",
+        "pythia-6.9b does not train on 1 GPU; known: 2, 4, 8 GPUs",
     ),
-    (["--hours", "3", "--gpu", "RTX 4090", "--predicted"], "--predicted needs --model ID"),
+    (["--hours", "3", "--gpu", "RTX 4090", "--measured", "none"], "--measured needs --model ID"),
     (["--storage", "1GB"], "--storage needs a run"),
     (["--storage-price", "0.07"], "--storage-price needs a run"),
     (["--currency", "USD"], "--currency needs a run"),
     ([*RUN[1:], "--storage", "1GB", "--storage-price", "1..2"], "--storage-price 1..2: expected one sum such as 0.07"),
-    (["--predicted"], "--predicted needs a run"),
+    (["--measured", "none"], "--measured needs a run"),
     (["--checkpoint-every", "daly"], "--checkpoint-every needs a run"),
     ([*RUN[1:], "--checkpoint-every", "daly"], "--restart-time are missing"),
     *(

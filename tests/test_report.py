@@ -32,6 +32,7 @@ from repro.console import UserError
 from repro.machine import nvml
 from repro.machine.devices import Device
 from repro.machine.environment import Environment, RunGpu
+from repro.money.days import DaysAsked, ModelDays
 from repro.paper.arithmetic import paper_gpu
 from repro.paper.gpus import find
 from repro.paper.settings import NAIVE, search_space
@@ -326,12 +327,12 @@ def test_report_opens_with_a_sentence_for_each_clock_the_chosen_one_first(tmp_pa
     assert output.startswith(f"VERDICT\n\n{true} measured.\n{by_authors}\n")
     assert f"> {true} measured.\n>\n> {by_authors}\n" in text.read_text()
     assert by_authors in unescape(drawn.read_text())
-    again = repro("report", folder, "--clock", "authors")
+    again = repro("report", folder, "--by", "authors")
     assert again.returncode == 0, "a report judges, and fails no one"
     assert "compared by the authors' clock: 0 reproduced, 1 differing (1 faster)" in again.stdout.splitlines()[2]
     assert again.stdout.splitlines()[3] == "By true days, of 1 cell: 1 reproduced, 0 differing."
-    assert f"report {folder} --clock authors" in text.read_text(), "the command that gives this report"
-    assert f"claims --measured {folder} --clock authors" in text.read_text()
+    assert f"report {folder} --by authors" in text.read_text(), "the command that gives this report"
+    assert f"claims --measured {folder} --by authors" in text.read_text()
 
 
 def test_the_h100_report_has_the_true_days_and_small_beside_them_the_authors() -> None:
@@ -342,6 +343,10 @@ def test_the_h100_report_has_the_true_days_and_small_beside_them_the_authors() -
     )
     assert content.headline.beside == (
         "By the authors' clock, of 14 cells: 5 reproduced, 9 differing (7 faster, 2 slower)."
+    )
+    stacks = [f"torch 2.11.0, transformers {version}, timm 1.0.31" for version in ("5.17.0", "5.23.0")]
+    assert (
+        f"Measured on {' and on '.join(stacks)}; the printed days are of the paper's stack." in content.headline.behind
     )
     table_1, table_4 = content.grids
     roberta = dict(table_1.lines)["RoBERTa"][12]
@@ -717,6 +722,7 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
     [
         "--processes 1,2",
         "--processes 1 --trial-timeout 1h",
+        "--processes 1 --by authors",
         "--processes 1 --models vit,roberta --methods all --search guided --steps 5 --tolerance 0.2 --budget 90m",
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
         "--processes 2 --tolerance 0.00005 --budget 12d --trial-timeout 123456.7s",
@@ -778,10 +784,11 @@ def test_a_run_draws_what_it_measured_and_without_one_all_figures_are_there(kept
             for panel in each.panels:
                 assert panel.rows
                 assert panel.source
-    assert {panel.origin for each in published.figures for panel in each.panels} == {"published", "computed"}
+    origins = {panel.origin for each in published.figures for panel in each.panels}
+    assert origins == {"published", "computed", "predicted"}
     assert {panel.origin for each in kept.figures for panel in each.panels} == {"measured", "published", "computed"}
     by_us = {each.title for each in published.figures for panel in each.panels if panel.origin == "computed"}
-    assert by_us == {"FLOPs and throughput", "When owning beats renting", "What more GPUs bring"}
+    assert by_us == {"FLOPs and throughput", "When owning beats renting"}
 
 
 def test_figures_that_the_paper_prints_no_numbers_for_say_which_command_measures_them(published: Content) -> None:
@@ -874,18 +881,29 @@ def test_gpu_days_are_held_against_the_original_trainings(published: Content) ->
 
 
 def test_costs_are_those_of_the_machine_and_of_its_days(published: Content, on_gpus: Content) -> None:
-    machine, experiment = figure(published, "7").panels
-    eight = {(row.gpu, row.gpus): row for row in machine.rows if isinstance(row, Trade)}["H100", 8]
-    assert (eight.cost, eight.days, eight.kind) == (8 * 30_000 + 10_500, 4.0, "best")
-    each = {(row.gpu, row.gpus): row for row in experiment.rows if isinstance(row, Trade)}["H100", 8]
-    assert each.cost == pytest.approx(250_500 * 4 / (5 * 365))
+    true = ModelDays("pythia-1b", DaysAsked()).on(paper_gpu("H100"), 8)
+    assert true is not None
+    panels = figure(published, "7").panels
+    assert [panel.origin for panel in panels] == ["predicted", "predicted", "published", "published"]
+    for (machine, experiment), days in zip((panels[:2], panels[2:]), (true.days.value, 4.0), strict=True):
+        eight = {(row.gpu, row.gpus): row for row in machine.rows if isinstance(row, Trade)}["H100", 8]
+        assert (eight.cost, eight.days, eight.kind) == (8 * 30_000 + 10_500, days, "best")
+        each = {(row.gpu, row.gpus): row for row in experiment.rows if isinstance(row, Trade)}["H100", 8]
+        assert each.cost == pytest.approx(250_500 * days / (5 * 365))
     assert [panel.title for panel in figure(published, "12").panels] == list(
         dict.fromkeys(cell.model for cell in cells("1"))
     )
     both = figure(on_gpus, "7").panels[0]
-    assert both.origin == "measured and published"
+    assert both.origin == "measured and predicted"
     here = {row.gpus: row.days for row in both.rows if isinstance(row, Trade) and row.kind == "here"}
     assert here == pytest.approx({4: 18.2, 8: 12.0})
+
+
+def test_marks_of_costs_stand_at_their_costs_and_days() -> None:
+    rows = [Trade("A100", 1, 1000.0, 9.0, "best"), Trade("H100", 1, 3000.0, 2.0, "best")]
+    drawn = vega_lite(Panel("computed", "Costs", "trades", "cost", rows, "a file", y="days"))
+    fields = [[layer["encoding"][axis]["field"] for axis in ("x", "y")] for layer in drawn["layer"]]
+    assert fields == [["cost", "days"]] * len(fields)
 
 
 def test_costs_are_drawn_of_machines_as_the_paper_had_them_alone(tmp_path: Path) -> None:
@@ -905,7 +923,7 @@ def test_the_best_and_the_fastest_are_said_to_be_the_papers_where_one_measured_h
     trades = [row for row in figure(content, "7").panels[0].rows if isinstance(row, Trade)]
     here = next(trade for trade in trades if trade.kind == "here")
     assert any(trade.kind == "best" and trade.cost > here.cost and trade.days > here.days for trade in trades)
-    assert "The paper's fastest for Pythia-1B, 8 H100," in figure(content, "7").says
+    assert "The fastest of the paper's machines for Pythia-1B, 8 H100," in figure(content, "7").says
     for number in ("7", "12", "13"):
         assert "have no rival among the paper's that is both cheaper and faster" in figure(content, number).says
 
@@ -951,12 +969,10 @@ def test_owning_and_renting_meet_where_the_break_even_is(published: Content) -> 
 def test_what_more_gpus_bring_is_their_speed_up_over_their_number(published: Content) -> None:
     found = next(each for each in published.figures if each.title == "What more GPUs bring")
     pythia = {(row.series, row.x): row.y for row in found.panels[0].rows if isinstance(row, Curve)}
-    assert pythia["RTX 3090", 8] == pytest.approx(370 / 30 / 8)
-    assert "Pythia-1B on 2 RTX 3090" in found.says
-    doubted = (
-        "With predicted days where the audit warns of the printed ones: Pythia-1B on 2 RTX 3090, 1 A6000, 1 A100; "
-    )
-    assert doubted in found.says, "as repro scaling says"
+    rows = ModelDays("pythia-1b", DaysAsked()).everywhere([paper_gpu("RTX 3090")])
+    days = {row.gpus: row.days.value for row in rows if row.gpu == "RTX 3090"}
+    assert pythia["RTX 3090", 8] == pytest.approx(min(gpus * each for gpus, each in days.items()) / (8 * days[8]))
+    assert "Pythia-1B on 1 RTX 3090, 2 A6000, 1 A100, 1 H100; " in found.says, "as repro scaling says"
 
 
 def test_a_number_stands_at_the_first_place_around_its_mark_that_is_clear() -> None:
@@ -994,6 +1010,19 @@ def test_every_chart_is_valid_vega_lite(kept: Content, published: Content) -> No
         for axis in filter(None, (panel.x, panel.y)):
             assert axis in re.sub("&#?[a-z0-9]+;", "'", drawn)
             assert axis in unescape(label[1]), "those who cannot see it are told its axes"
+
+
+def test_the_parts_of_a_bar_are_joined_and_the_number_of_each_is_in_its_middle() -> None:
+    parts = [Point("1", "Days", 3), Point("1", "Weeks", 20), Point("2", "Weeks", 9), Point("2", "Days", 1)]
+    panel = Panel("answered", "Desktop GPUs", "stacks", "people", parts, "answers", y="number of GPUs")
+    drawn = {(row["group"], row["series"]): row for row in vega_lite(panel)["datasets"]["rows"]}
+    spans = {key: (row["start"], row["middle"], row["end"], row["number"]) for key, row in drawn.items()}
+    assert spans == {
+        ("1", "Days"): (0, 1.5, 3, "3"),
+        ("1", "Weeks"): (3, 13, 23, "20"),
+        ("2", "Days"): (0, 0.5, 1, ""),
+        ("2", "Weeks"): (1, 5.5, 10, "9"),
+    }
 
 
 def test_a_table_has_the_bounds_of_each_of_two_spans_in_a_line() -> None:

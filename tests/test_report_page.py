@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -48,6 +50,16 @@ def browser() -> Iterator[Browser]:
         found = driver.chromium.launch(executable_path=_CHROMIUM, args=_OPTIONS.split())
         yield found
         found.close()
+
+
+def test_without_chromium_the_tests_last_line_says_how_many_lack_it_and_where_it_is(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", __file__, "-k", "bar_below_zero"]
+    variables = {name: value for name, value in os.environ.items() if name != "CI"} | {"PATH": str(tmp_path)}
+    done = subprocess.run(words, cwd=ROOT, env=variables, capture_output=True, text=True)
+    *_, told, last = done.stdout.splitlines()
+    skipped = told.split()[0]
+    assert int(skipped) > 0, done.stdout + done.stderr
+    assert last.startswith(f"skipped: {skipped} x needs Chromium (Debian: apt-get install chromium) and playwright (")
 
 
 ON_THE_PUBLISHED = pytest.mark.parametrize("page", ["no run"], indirect=True)  # claims, and the audit of printed days

@@ -31,7 +31,7 @@ from repro.run.reading import read
 from repro.run.results import Results
 from repro.run.run import Run
 from tests import command_line
-from tests.command_line import ROOT, altered, drawing, record, refusal, results_folder, started
+from tests.command_line import ROOT, altered, drawing, record, refusal, results_folder, started, trial_lines
 from tests.test_environment import git
 
 pytestmark = pytest.mark.slow
@@ -105,8 +105,7 @@ def test_a_folder_that_is_removed_between_two_trials_is_reported_and_does_not_co
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "trials.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    return [json.loads(line) for line in trial_lines(folder)] if (folder / "trials.jsonl").is_file() else []
 
 
 def wait_for(what: Callable[[], object]) -> None:
@@ -319,6 +318,23 @@ def test_pytest_benchmark_reads_the_measured_steps_and_not_the_launch(finished: 
         assert "convnext/tiny/2xcpu/naive" in shown.stdout
 
 
+def test_a_run_begins_its_trials_with_its_environment_which_outlives_environment_json(
+    folder: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    first, *others = map(json.loads, (copy / "trials.jsonl").read_text().splitlines())
+    assert first["environment"]["options"]["models"] == ["convnext", "vit"]
+    with_imports, *_ = (each["environment"] for each in others if "environment" in each)
+    assert with_imports["imported"]
+    assert with_imports == json.loads((copy / "environment.json").read_text())
+    (copy / "environment.json").write_text('{"repro": "0.')
+    again = repro(*FOUR, "--out", str(copy))
+    assert again.returncode == 0, again.stderr
+    assert "4 of them done by an earlier run" in again.stderr
+    assert (copy / "environment.json").read_text() == (folder / "environment.json").read_text()
+    assert (copy / "trials.jsonl").read_bytes() == (folder / "trials.jsonl").read_bytes()
+
+
 def test_the_same_folder_again_measures_nothing_twice(folder: Path) -> None:
     before = (folder / "trials.jsonl").read_bytes()
     (folder / "logs" / "server.log").unlink()
@@ -364,17 +380,19 @@ def test_trials_of_other_rounds_are_reported_apart(finished: Finished, extended:
 
 def test_what_is_no_sound_record_is_reported_kept_and_to_be_measured_again(folder: Path) -> None:
     whole = (folder / "trials.jsonl").read_text().splitlines()
-    edited = json.dumps(json.loads(whole[2]) | {"authors_days": 1.0})
-    (folder / "trials.jsonl").write_text("\n".join([*whole[:2], edited, "{broken"]) + "\n")
+    third = whole.index(trial_lines(folder)[2])
+    edited = json.dumps(json.loads(whole[third]) | {"authors_days": 1.0})
+    (folder / "trials.jsonl").write_text("\n".join([*whole[:third], edited, "{broken"]) + "\n")
     again = repro(*FOUR, "--out", str(folder), "--budget", "1s")
     assert again.returncode == 0, again.stderr
     tampered, broken, first, *rest = again.stderr.splitlines()
     assert tampered.startswith(
-        f"repro: {folder}/trials.jsonl, line 3: vit/tiny/1xcpu/naive was tampered with or damaged: "
+        f"repro: {folder}/trials.jsonl, line {third + 1}: vit/tiny/1xcpu/naive was tampered with or damaged: "
     )
-    assert broken.startswith(f"repro: {folder}/trials.jsonl, line 4: not a trial's record (")
+    assert broken.startswith(f"repro: {folder}/trials.jsonl, line {third + 2}: not a trial's record (")
     assert "2 of them done by an earlier run" in first
-    assert (folder / "trials.jsonl").read_text().splitlines() == [*whole[:2], edited, "{broken"]
+    assert (folder / "trials.jsonl").read_text().splitlines()[: third + 2] == [*whole[:third], edited, "{broken"]
+    assert len(trial_lines(folder)) == 4, "its options alone came to it"
     left = re.findall(r"\] (\S+): not measured, the time budget would not suffice", "\n".join(rest))
     assert left == ["vit/tiny/1xcpu/naive", "vit/tiny/2xcpu/naive"]
 

@@ -27,9 +27,11 @@ from typing import Any
 import pytest
 
 from repro import installation
+from tests.command_line import trial_lines
 from tests.wheels import linked, pin, wheel
 
 ROOT = Path(__file__).resolve().parents[1]
+UV = ROOT / ".venv" / "uv" / "bin" / "uv"
 _NO_BYTECODE = shutil.ignore_patterns("__pycache__")
 STACKS = ["requirements.lock", "locks/cpu.lock"]
 OTHER_STACKS = ["locks/volta.lock", "locks/paper.lock", "locks/latest.lock"]
@@ -48,7 +50,8 @@ REPRO = """\
 import json, os, sys
 arguments = sys.argv[1:]
 print(json.dumps({"arguments": arguments, "folder": os.getcwd(), "prefix": sys.prefix,
-                  "cache": os.environ["REPRO_CACHE"], "command": os.environ["REPRO_COMMAND"]}))
+                  "cache": os.environ["REPRO_CACHE"], "command": os.environ["REPRO_COMMAND"],
+                  "utf8": sys.flags.utf8_mode}))
 sys.exit(int(arguments[1]) if arguments[:1] == ["exit"] else 0)
 """
 
@@ -107,10 +110,10 @@ class House:
         if (ROOT / ".venv" / "uv").is_dir():
             shutil.copytree(ROOT / ".venv" / "uv", self.root / ".venv" / "uv")
 
-    def hand_on_uv(self, first: str = "") -> None:
-        """Has pip install a uv that hands on to this checkout's, when it has one, after a line of shell."""
-        uv = ROOT / ".venv" / "uv" / "bin" / "uv"
-        if not uv.exists():
+    def hand_on_uv(self, first: str = "", uv: Path = UV) -> None:
+        """Has pip install a uv that hands on to this checkout's, when it has one, after a line of shell. `uv` is where
+        that is found then."""
+        if not UV.exists():
             pytest.skip("this checkout has no uv of its own")
         script = {"uv-1.0.data/scripts/uv": f'#!/bin/sh\n{first}\nexec {uv} "$@"\n'}
         (self.root / "locks" / "installer.lock").write_text(pin(wheel(self.wheels, "uv", "1.0", script)))
@@ -189,6 +192,19 @@ def test_every_argument_is_handed_on_as_it_was_given(house: House, tmp_path: Pat
     assert seen["arguments"] == ["--out", "two words", "*", ""]
     assert seen["folder"] == str(tmp_path), "a relative path means the caller's folder"
     assert seen["cache"] == str(house.root / ".venv" / "build-cache")
+    assert seen["utf8"] == 1, "whatever the locale"
+
+
+def test_uv_takes_the_folder_of_the_stacks_for_an_environment_and_leaves_them(house: House) -> None:
+    house.borrow_uv()
+    assert house.run("cells").returncode == 0
+    venv = house.root / ".venv"
+    (house.root / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "0"\n')
+    for words in (["run", "--offline", "python", "-c", "import sys; print(sys.prefix)"], ["sync", "--offline"]):
+        command = [str(venv / "uv" / "bin" / "uv"), *words]
+        done = subprocess.run(command, cwd=house.root, env=house.environment(), capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, f"{venv}\n" if "run" in words else ""), done.stderr
+    assert json.loads(house.run("cells").stdout)["prefix"] == str(venv / "cpu")
 
 
 def test_bytecode_is_kept_with_the_build_caches_also_where_the_caller_writes_none(house: House) -> None:
@@ -413,7 +429,7 @@ def test_every_reading_command_answers_with_the_lock_for_reading_alone(tmp_path:
         "rent": "--model vit",
         "recommend": "--model vit",
     }
-    needs |= {"table": "1 --corrected"}
+    needs |= {"table": "1 --by true"}
     started = time.monotonic()
     for name in (*READING, "settings"):
         done = house.run(name, *needs.get(name, "").split(), CUDA_VISIBLE_DEVICES="")
@@ -473,7 +489,7 @@ def test_what_compiles_is_measured_at_any_path(tmp_path: Path) -> None:
     words = [*small, "--methods", "free-lunch", "--out", str(tmp_path / "out")]
     done = house.run(*words, XDG_CACHE_HOME=str(tmp_path / "links"), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
-    [record] = map(json.loads, (tmp_path / "out" / "trials.jsonl").read_text().splitlines())
+    [record] = map(json.loads, trial_lines(tmp_path / "out"))
     assert (record["status"], record["compiled"]) == ("ok", True)
 
 
@@ -529,6 +545,15 @@ def test_a_file_with_another_hash_is_refused(house: House) -> None:
     assert "hash" in result.stderr.lower()
     assert result.stderr.splitlines()[-1].startswith("install.sh: ")
     assert house.run("cells").returncode == 2, "what failed is not taken for finished"
+
+
+def test_a_file_without_a_hash_is_refused(house: House) -> None:
+    house.borrow_uv()
+    house.lock("stone==1.0\n")
+    result = house.run("cells")
+    assert result.returncode == 2
+    assert "--require-hashes" in result.stderr, "what uv says"
+    assert result.stderr.splitlines()[-1].startswith("install.sh: ")
 
 
 def test_the_cpu_build_of_torch_comes_from_where_pip_looks(house: House) -> None:
@@ -666,7 +691,8 @@ def test_where_file_locks_do_not_work_a_set_up_says_so_and_goes_on(house: House,
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounts")
 def test_a_set_up_needs_no_temporary_folder(house: House, tmp_path: Path) -> None:
-    house.hand_on_uv()
+    house.hand_on_uv(uv=Path("/mnt/uv"))
+    shutil.copy(UV, tmp_path)  # the checkout, as the tests' folder, may lie in /tmp or /mnt, where nothing is then
     script = f"""
     mount --bind {tmp_path} /mnt && mount -t tmpfs -o ro none /var/tmp && mount -t tmpfs -o ro none /tmp || exit 77
     exec env PIP_FIND_LINKS=/mnt/wheels TMPDIR=/nowhere /mnt/house/run_all.sh cells

@@ -22,10 +22,13 @@ def printed(*words: str, cwd: Path = ROOT, **variables: str) -> str:
 
 
 def ran(script: str, folder: Path, **variables: str) -> tuple[int, list[str], str]:
-    """The exit code of a batch script, the words that it gives srun, and what it says, where SLURM starts nothing."""
+    """The exit code of a batch script, the words that it gives srun, and what it says, where SLURM starts nothing. The
+    variables that its tasks would have are in the file `exported`."""
     said = folder / "said"
     (folder / "srun").write_text(
-        f'#!/usr/bin/env bash\nprintf "%s\\0" "$@" > {shlex.quote(str(said))}\nexit "${{ENDS:-0}}"\n'
+        f'#!/usr/bin/env bash\nprintf "%s\\0" "$@" > {shlex.quote(str(said))}\n'
+        f"[[ ${{SLURM_EXPORT_ENV:-ALL}} == ALL ]] && export -p > {shlex.quote(str(folder / 'exported'))}\n"
+        'exit "${ENDS:-0}"\n'
     )
     (folder / "srun").chmod(0o755)
     environment = {"PATH": f"{folder}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), **variables}
@@ -89,6 +92,23 @@ def test_a_training_has_a_task_for_each_gpu_and_is_queued_again_where_it_was_tol
     done = subprocess.run([*words[4:8], *shown], env=task, capture_output=True, text=True, check=True)
     assert {"RANK=5", "LOCAL_RANK=1", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4"} <= set(done.stdout.splitlines())
     assert "missing/train.py is no file: " in refusal(*JOB, "--", "missing/train.py")
+
+
+def test_tasks_get_the_scripts_variables_where_the_job_was_submitted_with_none(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "scontrol").write_text("#!/usr/bin/env bash\necho first\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    for job in ("run",), ("train.py",):
+        script = printed(*JOB, "--", *job, cwd=tmp_path)
+        for exported in ("NONE", "NIL", "HOME,PATH"):
+            (tmp_path / "exported").unlink(missing_ok=True)
+            variables = {"SLURM_JOB_NODELIST": "first", "SLURM_JOB_ID": "7", "SLURM_EXPORT_ENV": exported}
+            assert ran(script, tmp_path, **variables)[0] == 0
+            seen = (tmp_path / "exported").read_text()
+            assert " PATH=" in seen
+            if job == ("train.py",):
+                assert ' MASTER_ADDR="first"' in seen
+                assert ' MASTER_PORT="20007"' in seen
 
 
 def test_a_job_that_is_about_to_end_starts_no_run(tmp_path: Path) -> None:

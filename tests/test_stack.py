@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 import torch
@@ -64,3 +67,29 @@ def test_without_a_gpu_nothing_is_put_in_torchs_place(monkeypatch: pytest.Monkey
     monkeypatch.setattr(nvml, "visible_devices", list)
     with stack.answers_of_the_driver():
         assert torch.cuda.get_device_properties is own
+
+
+LOCALES = {"zh_CN": "GB18030", "ja_JP": "EUC-JP", "zh_TW": "BIG5", "ko_KR": "EUC-KR"}
+SAYS = "import sys; from repro.machine.stack import restart_in_utf8; {}print(sys.flags.utf8_mode, sys.argv[1:])"
+
+
+@pytest.mark.skipif(shutil.which("localedef") is None, reason="makes locales with localedef")
+@pytest.mark.parametrize("language", LOCALES)
+@pytest.mark.parametrize("variable", ["LC_ALL", "LC_CTYPE", "LANG"])
+def test_files_are_utf_8_in_every_locale_in_what_trains(tmp_path: Path, language: str, variable: str) -> None:
+    name = f"{language}.{LOCALES[language]}"
+    made = subprocess.run(["localedef", "-i", language, "-f", LOCALES[language], str(tmp_path / name)])
+    if made.returncode:
+        pytest.skip(f"the C library's sources of {name} are not here")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("LC_", "LANG", "PYTHONUTF8"))}
+    own = {"LOCPATH": str(tmp_path), variable: name, "PYTHONPATH": str(ROOT)}
+
+    def said(code: str, environment: Mapping[str, str]) -> str:
+        command = [sys.executable, "-c", code, "a b", "\u00e9"]
+        return subprocess.run(command, env=environment, capture_output=True, check=True).stdout.decode(
+            "utf-8", "replace"
+        )
+
+    assert said(SAYS.format(""), clean | own).startswith("0 "), "the locale is not in force"
+    assert said(SAYS.format(""), stack.process_environment(clean | own)).startswith("1 ")
+    assert said(SAYS.format("restart_in_utf8(); "), clean | own) == "1 ['a b', '\u00e9']\n"

@@ -84,12 +84,14 @@ def test_measured_days_stand_beside_the_expected_ones(measured: str) -> None:
 def test_the_clock_chooses_which_days_are_judged_and_come_first(tmp_path: Path) -> None:
     run = record("pythia-1b", "naive", 41.0, true_days=62.0)
     folder = str(results_folder(tmp_path / "run", run))
-    text = printed("4", "--measured", folder, "--clock", "authors")
-    assert "41 (41 / 62)" in text
-    assert "143 not measured, 1 reproduced; by true days 143 not measured, 1 slower." in text
-    (row,) = [one for one in rows("4", "--measured", folder, "--clock", "authors") if one["verdict"] != "not_measured"]
-    assert (row["clock"], row["verdict"], row["true_verdict"]) == ("authors", "reproduced", "slower")
-    assert "choose from true, authors" in refusal("table", "4", "--clock", "host").replace("'", "")
+    text = printed("4", "--measured", folder, "--by", "authors")
+    assert "41 measured (41)" in text
+    assert "by the authors' clock 143 not measured, 1 reproduced; by true days 143 not measured, 1 slower." in text
+    (row,) = [one for one in rows("4", "--measured", folder, "--by", "authors") if one["verdict"] != "not_measured"]
+    assert (row["by"], row["verdict"], row["true_days"], row["authors_days"]) == ("authors", "reproduced", 62.0, 41.0)
+    (row,) = [one for one in rows("4", "--measured", folder, "--by", "true") if one["verdict"] != "not_measured"]
+    assert (row["by"], row["verdict"], row["days"]) == ("true", "slower", 62.0)
+    assert "choose from true, printed, authors" in refusal("table", "4", "--by", "host").replace("'", "")
 
 
 def test_the_clock_decides_which_settings_stand_beside_appendix_j(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_the_clock_decides_which_settings_stand_beside_appendix_j(tmp_path: Path
         return row["measured_settings"], row["measured_true_days"], row["measured_authors_days"]
 
     assert measured() == ("free_lunch+zero_1", pytest.approx(18.0), pytest.approx(18.0))
-    assert measured("--clock", "authors") == ("free_lunch", pytest.approx(30.0), pytest.approx(5.0))
+    assert measured("--by", "authors") == ("free_lunch", pytest.approx(30.0), pytest.approx(5.0))
 
 
 def test_the_best_measured_settings_stand_beside_appendix_j(measured: str) -> None:

@@ -93,6 +93,16 @@ def test_products_on_a_cpu_drop_nothing() -> None:
     assert not runs_tf32(torch.device("cpu"))
 
 
+def test_tf32_is_turned_on_and_off_in_products_and_convolutions_alike() -> None:
+    import torch
+
+    from repro.measure.engine.base import set_tf32
+
+    for asked in (True, False, True, False):
+        set_tf32(asked)
+        assert (torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision() == "high") == (asked, asked)
+
+
 @pytest.mark.skipif(not any(Path("/dev").glob("nvidia[0-9]*")), reason="needs a GPU")
 @pytest.mark.parametrize("asked", [True, False])
 def test_products_on_a_gpu_that_has_tf32_drop_what_it_has_no_bits_for_only_where_asked(asked: bool) -> None:

@@ -12,6 +12,7 @@ import pytest
 from repro.report.content import Content, compose
 from repro.report.page import page
 from repro.run.reading import read
+from repro.run.verdict import within
 from tests.command_line import answer, record, repro, results_folder
 
 OPTIONS = {"models": ["vit"], "methods": "naive", "scale": "paper", "counts": [1]}
@@ -62,6 +63,14 @@ def test_on_the_page(tmp_path: Path) -> None:
     content = replace(compose(read(run(tmp_path / "run", 0.5))), figures=[])
     (head,) = re.findall("<blockquote>(.*?)</blockquote>", page(content), re.DOTALL)
     assert "The tolerance is 50%, not the default of 15%." in head
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "least", "most"), [(0.15, 0.85 * 92.5, 1.15 * 93.5), (0.5, 0.5 * 92.5, 1.5 * 93.5), (0, 92.5, 93.5)]
+)
+def test_it_is_a_share_of_the_printed_days_on_either_side(tolerance: float, least: float, most: float) -> None:
+    days = (least - 0.01, least + 0.01, most - 0.01, most + 0.01)
+    assert [within(each, 93, tolerance) for each in days] == ["faster", "reproduced", "reproduced", "slower"]
 
 
 def test_of_several_runs_it_is_the_least(tmp_path: Path) -> None:

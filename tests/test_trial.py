@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
 from repro.measure.rank_reports import Report
 from repro.measure.server import Job, Outcome
-from repro.measure.trial import Bench, _fit, _fitting, _peaks, _status, _take, run
+from repro.measure.trial import Bench, _fit, _fitting, _go_uncompiled, _peaks, _status, _take, run
 from repro.paper import gpus
 from repro.record import Record, Status, Trial, derive
 from repro.validity import Answer, disturbance, larger_may_fit
@@ -29,6 +30,7 @@ from tests.command_line import altered
 PACKAGES = installed_packages()
 DAY = 24 * 60 * 60
 PYTHIA_STEPS = 143_000
+find = models.find
 
 
 def within(variables: dict[str, str], job: Job) -> Job:
@@ -131,6 +133,19 @@ def test_a_micro_batch_that_is_asked_for_is_taken_though_a_larger_one_fits(
     assert server.jobs[-1].arguments["accumulation"] == 4, "whole steps have as many micro-steps as the record says"
     search, timing = (job.timeout for job in server.jobs)
     assert trial.timeout >= search > timing, "the time limit is that of both together"
+
+
+def test_the_search_ends_at_the_largest_power_of_two_that_divides_the_share(
+    fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A micro batch of 8 would leave 4 of a batch of 12 out."""
+    monkeypatch.setattr(models, "find", lambda recipe, scale: replace(find(recipe, scale), batch_size=12))
+    server: Any = InEnvironment(fork_server)
+    record = ok(
+        run(Trial("vit", "tiny", "naive", "cpu", 1, steps=1), Bench(server, Stack(PACKAGES, None), None, tmp_path))
+    )
+    assert [size for size, _ in record.batch.peaks] == [1, 2, 4]
+    assert (record.batch.micro_batch, record.batch.accumulation) == (4, 3)
 
 
 def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None:
@@ -801,6 +816,20 @@ def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measur
     assert "C++ compiler" in record.remedy
     assert record.traceback.startswith("Traceback")
     assert record.derived.authors_step is None
+
+
+def test_where_nothing_can_be_compiled_the_first_error_is_named() -> None:
+    """What fails halfway through its import fails in another way at the next."""
+    failed = [Outcome(0, "crashed", error="AssertionError: duplicate template name")]
+    model = Outcome(0, "crashed", error="BackendCompilerFailed: no compiler")
+    first = {"deepspeed": "no module", "torch._inductor.lowering": "UnicodeDecodeError: 'gb18030' codec"}
+    for broken, named in ((first, "UnicodeDecodeError: 'gb18030' codec"), ({}, "BackendCompilerFailed: no compiler")):
+        ranks: Any = SimpleNamespace(
+            call=lambda *_: failed, bench=SimpleNamespace(server=SimpleNamespace(broken=broken))
+        )
+        record = Record.of(Trial("vit", "tiny", "free_lunch", "cpu", 1), "ok")
+        assert not _go_uncompiled(ranks, record, model)
+        assert record.reason == f"torch.compile compiles nothing here: {named}"
 
 
 def test_tf32_that_is_asked_for_and_does_not_run_is_reported(fork_server: ForkServer, tmp_path: Path) -> None:

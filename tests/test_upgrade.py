@@ -26,14 +26,14 @@ from repro.cli import main
 from repro.commands import upgrade_check
 from repro.compare import bisect, candidate, upgrade
 from repro.compare.candidate import Stack, build, differ, locked, pinned, requirements, this_stack
-from repro.compare.side import Side, accept, differences, machine, read_side
-from repro.compare.trials import Change, Compared, by_start, choose, compare_trial, features, judge_pairs
+from repro.compare.decision import FEWEST, FIRST_LOOK
+from repro.compare.side import differences
+from repro.compare.trials import Change, Compared, choose, compare_trial, features, ratios_of_pairs
 from repro.compare.upgrade import Check, chosen_within, rounds, seconds_of_parts
 from repro.console import UserError
 from repro.machine import nvml
 from repro.machine.devices import Device
 from repro.machine.environment import read
-from repro.machine.host import Host
 from repro.machine.imports import Imported, Imports
 from repro.measure.trial import Bench
 from repro.models.recipe import Scale
@@ -90,7 +90,7 @@ def check(tmp_path: Path, lock_file: Path, *more: str, python_path: Path = ROOT)
         "--methods",
         "naive",
         "--pairs",
-        "6",
+        "9",
         *more,
         CUDA_VISIBLE_DEVICES="",
         UV_FIND_LINKS=str(tmp_path / "wheels"),
@@ -117,7 +117,7 @@ def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "report.md").read_text().startswith("**Verdict on ")
     assert "the baseline stays as it is" in found.stderr
     assert re.search(r": pythia-1b naive; about [0-9]+ min in all, by estimate$", found.stderr, re.MULTILINE)
-    first = r"^\[ 1/14\] largest micro batches, before: [0-9]+ s; about [0-9.]+ (s|min) left$"
+    first = r"^\[ 1/11\] largest micro batches, before: [0-9]+ s; about [0-9.]+ (s|min) left$"
     assert re.search(first, found.stderr, re.MULTILINE)
 
 
@@ -285,10 +285,10 @@ def test_a_lock_without_a_word_is_refused_before_anything_is_built(tmp_path: Pat
         (["--against", f"{LONG} and torch"], ["no such file, and 'and' is not of the form package==version"]),
         (["--against", "torch==2.0.0 Torch==2.1.0"], ["torch==2.0.0 and Torch==2.1.0: name one version of a package"]),
         ([], ["--against"]),
-        (["--against", "torch==2.0.0", "--pairs", "5"], ["--pairs 5", "from 6 to "]),
+        (["--against", "torch==2.0.0", "--pairs", "8"], ["--pairs 8", "from 9 to ", "fewer can call no change"]),
         (["--against", "torch==2.0.0", "--budget", "soon"], ["--budget soon"]),
         (["--against", "torch==2.0.0", "--models", "gpt-5"], ["gpt-5", "vit"]),
-        (["--against", "torch==2.0.0", "--budget", "10s"], ["--budget 10s: ", "with --pairs 6; raise the budget\n"]),
+        (["--against", "torch==2.0.0", "--budget", "10s"], ["--budget 10s: ", "with --pairs 12; raise the budget"]),
     ],
 )
 def test_bad_input_is_one_clear_line(arguments: list[str], output: list[str], tmp_path: Path) -> None:
@@ -333,16 +333,16 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
         def tell(part: str, took: float | None) -> None:
             if took is not None:
                 said.append(part)
-            if part == "start 1":
+            if part == "pair 1":
                 passed.append(1e6)  # the budget is spent
 
-        found = Check(tmp_path, [trial], stacks, [], pairs=1, budget=budget, tell=tell)
+        found = Check(tmp_path, [trial], stacks, [], pairs=2, budget=budget, tell=tell)
         found.run()
         return found
 
     said: list[str] = []
     assert not after(-1.0, said).complete
-    assert [len(history(tmp_path / arm)) for arm in ("before", "after", "again")] == [0, 0, 0]
+    assert [len(history(tmp_path / arm)) for arm in ("before", "after")] == [0, 0]
     largest = [history(tmp_path / arm / "largest") for arm in ("before", "after")]
     assert [[each.status for each in side] for side in largest] == [["ok"], ["ok"]]
 
@@ -350,16 +350,17 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
 
     done = after(600.0, said)
     assert not done.complete
-    assert done.left() == ["start 2"]
-    assert [len(done.samples(arm, trial)) for arm in ("before", "after", "again")] == [2] * 3
-    assert said[2:] == ["start 1"]
+    assert done.left() == ["pair 2"]
+    assert [len(done.samples(arm, trial)) for arm in ("before", "after")] == [2, 2]
+    assert said[2:] == ["pair 1"]
     sample = done.samples("after", trial)[0]
     assert sample.batch.micro_batch == largest[0][0].batch.micro_batch
     assert sample.observed.losses == done.samples("before", trial)[0].observed.losses
     [compared] = done.compared()
     assert compared.status == "inconclusive"
-    there = ["before", "after", "again"]
+    there = ["before", "after"]
     assert kept == ["largest"] * 2 + [*there, *there[::-1]], "every other time they go round the other way"
+    assert len({each.pair for arm in there for each in done.samples(arm, trial)}) == 1
 
     other = Stack("another", sys.executable, {**this_stack().packages, "tqdm": "4.0.0"})
     with pytest.raises(UserError, match=r"after holds another .* stack's trials \(tqdm was .*, is 4\.0\.0\); name ano"):
@@ -452,14 +453,14 @@ class Rehearsal:
         known: dict[str, Any] = {"gpu": trial.device, "count": 1, "scale": trial.scale, "micro_batch": micro_batch}
         return record(trial.recipe, trial.settings, days, **known)
 
-    def check(self, pairs: int = 6, budget: float = 1e9) -> Check:
+    def check(self, pairs: int = FEWEST, budget: float = 1e9) -> Check:
         def tell(part: str, took: float | None) -> None:
             if took is not None:
                 self.message.append(part)
 
         return Check(self.folder, self.trials, self.stacks, self.devices, pairs, budget, tell)
 
-    def run(self, pairs: int = 6, budget: float = 1e9) -> Check:
+    def run(self, pairs: int = FEWEST, budget: float = 1e9) -> Check:
         check = self.check(pairs, budget)
         check.run()
         return check
@@ -467,7 +468,7 @@ class Rehearsal:
     def taken(self, number: int = 0) -> list[int]:
         """How many processes of each arm took a trial."""
         id = self.trials[number].id
-        return [sum(each.startswith(f"{arm} {id}/micro") for each in self.events) for arm in upgrade.ARMS]
+        return [sum(each.startswith(f"{arm} {id}/micro") for each in self.events) for arm in upgrade.SIDES]
 
 
 @pytest.fixture
@@ -483,7 +484,7 @@ def test_where_a_larger_micro_batch_fits_on_one_stack_alone_both_take_the_smalle
     on_gpus = rehearsal()
     on_gpus.measured = lambda arm, trial, _: on_gpus.of(trial, 1.0, 8 if arm == "before/largest" else 4)
     [compared] = on_gpus.run().compared()
-    assert (compared.status, on_gpus.taken()) == ("unchanged", [6, 6, 6])
+    assert (compared.status, on_gpus.taken()) == ("unchanged", [9, 9])
     assert Change("largest micro batch", "8", "4") in compared.changes
 
 
@@ -499,16 +500,16 @@ def test_a_trial_that_one_stack_has_no_memory_for_is_reported_and_not_repeated(
     on_gpus.measured = measured
     [compared] = on_gpus.run().compared()
     assert (compared.status, compared.reason) == ("broke", "out_of_memory: not even 1 fits")
-    assert on_gpus.taken() == [0, 0, 0]
+    assert on_gpus.taken() == [0, 0]
 
 
 @pytest.mark.parametrize(
     ("status", "users", "of_host", "later"),
     [
-        ("crashed", 1, False, [6, 7, 6]),
-        ("out_of_memory", 1, False, [1, 2, 2]),
-        ("out_of_memory", 2, False, [6, 7, 6]),
-        ("out_of_memory", 1, True, [6, 7, 6]),
+        ("crashed", 1, False, [9, 10]),
+        ("out_of_memory", 1, False, [1, 2]),
+        ("out_of_memory", 2, False, [9, 10]),
+        ("out_of_memory", 1, True, [9, 10]),
     ],
 )
 def test_a_trial_that_fails_is_left_alone_until_the_same_command_and_the_others_go_on(
@@ -525,29 +526,25 @@ def test_a_trial_that_fails_is_left_alone_until_the_same_command_and_the_others_
 
     on_gpus.measured = measured
     on_gpus.run()
-    assert on_gpus.taken(0) == [1, 2, 2], "in the second start the copy went first, and the first stack no more"
-    assert on_gpus.taken(1) == [6, 6, 6]
+    assert on_gpus.taken(0) == [1, 2], "in the second pair the other stack went first, and the first no more"
+    assert on_gpus.taken(1) == [9, 9]
     on_gpus.run()
     assert on_gpus.taken(0) == later
 
 
-@pytest.mark.parametrize(
-    ("arm", "start", "where", "taken"),
-    [("again", 1, "the copy of this stack", [1, 1, 2]), ("before", 0, "this stack", [1, 0, 0])],
-)
-def test_a_trial_that_fails_where_nothing_is_compared_says_why_no_more_of_it_was_measured(
-    rehearsal: Callable[..., Rehearsal], arm: str, start: int, where: str, taken: list[int]
+def test_a_trial_that_fails_before_the_other_stack_ran_it_says_why_it_ended(
+    rehearsal: Callable[..., Rehearsal],
 ) -> None:
     on_gpus = rehearsal()
 
-    def measured(here: str, trial: Trial, before: int) -> Record:
-        failed = (here, before) == (arm, start)
+    def measured(arm: str, trial: Trial, before: int) -> Record:
+        failed = (arm, before) == ("before", 0)
         return Record.of(trial, "crashed", reason="no luck") if failed else on_gpus.of(trial, 1.0)
 
     on_gpus.measured = measured
     [compared] = on_gpus.run().compared()
-    assert (compared.status, on_gpus.taken()) == ("inconclusive", taken)
-    why = f"; in {where} it failed, which ended its starts (crashed: no luck)"
+    assert (compared.status, on_gpus.taken()) == ("inconclusive", [1, 0])
+    why = "; in this stack it failed, which ended its pairs (crashed: no luck)"
     assert compared.reason.endswith(why)
     [compared] = on_gpus.run().compared()
     assert (compared.status, why in compared.reason) == ("unchanged", False), "measured again since"
@@ -564,7 +561,7 @@ def test_a_trial_that_fails_beside_others_on_a_cpu_is_left_alone_in_that_start_t
 
     on_cpu.measured = measured
     on_cpu.run()
-    assert on_cpu.taken() == [2, 2, 2]
+    assert on_cpu.taken() == [2, 2]
 
 
 def test_a_check_that_goes_on_at_another_commit_says_so(
@@ -581,47 +578,93 @@ def test_a_check_that_goes_on_at_another_commit_says_so(
     assert rows["repro"] == f"{'0' * 40}; {'1' * 40}"
 
 
-def test_only_what_a_first_round_leaves_unsettled_is_measured_in_a_second(rehearsal: Callable[..., Rehearsal]) -> None:
-    on_gpus = rehearsal("naive", "checkpointing")
-    slower = {("after", "checkpointing"): 1.1}
-    on_gpus.measured = lambda arm, trial, _: on_gpus.of(trial, slower.get((arm, trial.settings), 1.0))
-    left = on_gpus.check().left()
-    same, other = on_gpus.run().compared()
-    assert (same.status, on_gpus.taken(0)) == ("unchanged", [6, 6, 6])
+def test_a_trial_ends_at_the_first_look_that_makes_it_clear(rehearsal: Callable[..., Rehearsal]) -> None:
+    on_gpus = rehearsal("naive", "checkpointing", "free_lunch")
+
+    def measured(arm: str, trial: Trial, before: int) -> Record:
+        slower = {"checkpointing": 1.1, "free_lunch": (0.9, 1.0, 1.2)[before % 3]}
+        return on_gpus.of(trial, slower.get(trial.settings, 1.0) if arm == "after" else 1.0)
+
+    on_gpus.measured = measured
+    left = on_gpus.check(pairs=20).left()
+    same, slower, open_one = on_gpus.run(pairs=20).compared()
+    assert (same.status, on_gpus.taken(0)) == ("unchanged", [FIRST_LOOK] * 2)
     assert not any(change.what == "largest micro batch" for change in same.changes)
-    assert (other.status, on_gpus.taken(1)) == ("regressed", [12, 12, 12])
-    assert on_gpus.message == left == [part for parts in upgrade.parts(6) for part in parts]
+    assert (slower.status, on_gpus.taken(1)) == ("regressed", [FIRST_LOOK] * 2)
+    assert (open_one.status, on_gpus.taken(2)) == ("inconclusive", [20, 20])
+    assert on_gpus.message == left == list(seconds_of_parts(on_gpus.trials, on_gpus.devices, 20))
     first = on_gpus.events.index("before loads")
-    assert on_gpus.events[first + 1 : first + 3] == ["after loads", "again loads"], "all of them before one is timed"
+    assert on_gpus.events[first + 1] == "after loads", "both of them before one is timed"
 
 
-def test_a_first_round_of_which_no_sample_is_fair_settles_nothing(rehearsal: Callable[..., Rehearsal]) -> None:
+@pytest.mark.parametrize(("clear_from", "pairs"), [(12, 12), (13, 14), (14, 14), (15, 16)])
+def test_a_check_looks_after_every_block_of_pairs(
+    rehearsal: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch, clear_from: int, pairs: int
+) -> None:
+    def stops_from(before: Any, after: Any) -> Compared:
+        found = compare_trial(before, after)
+        assert found.judged is not None
+        return replace(found, judged=replace(found.judged, may_stop=found.judged.samples >= clear_from))
+
+    monkeypatch.setattr(upgrade, "compare_trial", stops_from)
+    on_gpus = rehearsal()
+    on_gpus.run(pairs=20)
+    assert on_gpus.taken() == [pairs, pairs]
+
+
+def test_pairs_of_which_no_sample_is_fair_settle_nothing(rehearsal: Callable[..., Rehearsal]) -> None:
     on_gpus = rehearsal()
     held_down: list[dict[str, float | None] | None] = [{"throttle_reasons": 0x40}]
     on_gpus.measured = lambda arm, trial, _: altered(on_gpus.of(trial, 1.0), gpu_state=held_down)
-    [compared] = on_gpus.run().compared()
-    assert (compared.status, on_gpus.taken()) == ("incomparable", [12, 12, 12])
+    [compared] = on_gpus.run(pairs=14).compared()
+    assert (compared.status, on_gpus.taken()) == ("incomparable", [14, 14])
 
 
-def test_a_second_round_that_was_interrupted_goes_on_whatever_its_samples_say(
-    rehearsal: Callable[..., Rehearsal],
-) -> None:
+def test_a_pair_that_was_interrupted_is_measured_anew_by_both_stacks(rehearsal: Callable[..., Rehearsal]) -> None:
     on_gpus = rehearsal()
 
     def measured(arm: str, trial: Trial, before: int) -> Record:
-        if arm == "after" and before == 10 and not interrupted:
+        if arm == "after" and before == 6 and not interrupted:
             interrupted.append(True)
             raise KeyboardInterrupt
-        return on_gpus.of(trial, 1.2 if (arm, before) == ("after", 0) else 1.0)
+        return on_gpus.of(trial, 1.0)
 
     interrupted: list[bool] = []
     on_gpus.measured = measured
     with pytest.raises(KeyboardInterrupt):
         on_gpus.run()
-    assert on_gpus.check().left() == ["start 11", "start 12"]
-    on_gpus.run()
+    assert on_gpus.check().left() == ["pair 7", "pair 8", "pair 9"]
+    [found] = on_gpus.run().compared()
     assert on_gpus.check().left() == []
-    assert on_gpus.taken() == [12, 13, 12], "the one that was interrupted once more, and what the others had not"
+    assert (found.judged and found.judged.samples, on_gpus.taken()) == (9, [10, 10])
+
+
+def test_records_without_a_pair_count_for_none(rehearsal: Callable[..., Rehearsal]) -> None:
+    on_gpus = rehearsal()
+    on_gpus.run()
+    for arm in upgrade.SIDES:
+        path = on_gpus.folder / arm / TRIALS
+        rows = [json.loads(line) | {"pair": None} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert on_gpus.check().left() == [f"pair {number + 1}" for number in range(FEWEST)]
+
+
+def test_compare_of_a_checks_folders_gives_the_number_of_the_check(
+    rehearsal: Callable[..., Rehearsal], capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_gpus = rehearsal()
+    drift = [1.0 + 0.3 * number for number in range(20)]
+    on_gpus.measured = lambda arm, trial, before: on_gpus.of(
+        trial, drift[before] * (1.04 + 0.03 * (before % 2) if arm == "after" else 1.0)
+    )
+    [checked] = on_gpus.run(pairs=20).compared()
+    folders = [str(on_gpus.folder / arm) for arm in upgrade.SIDES]
+    assert main(["compare", *folders, "--format", "json"]) == 1
+    [row] = json.loads(capsys.readouterr().out)["trials"]
+    judged = checked.judged
+    assert judged is not None
+    assert (row["interleaved"], row["samples"]) == (True, judged.samples)
+    assert (row["ratio"], row["status"], row["reason"]) == (judged.ratio, "regressed", checked.reason)
 
 
 def test_no_start_begins_that_would_end_after_the_budget_if_it_took_as_long_as_the_longest(
@@ -640,7 +683,7 @@ def test_no_start_begins_that_would_end_after_the_budget_if_it_took_as_long_as_t
         assert not check.complete
         return on_gpus.taken()[0]
 
-    assert [starts(budget) for budget in (79.0, 80.0, 82.0, 83.0)] == [1, 2, 2, 3]
+    assert [starts(budget) for budget in (59.0, 60.0, 61.0, 62.0)] == [1, 2, 2, 3]
 
 
 def command(
@@ -650,6 +693,7 @@ def command(
     other: Stack | None = None,
     models: str = "pythia-1b",
     methods: str = "naive",
+    against: str = "transformers==4.0.0",
 ) -> int:
     """The exit code of `repro upgrade-check` of another transformers, on what is rehearsed."""
     other = other or replace(rehearsed.stacks[1], packages={**this_stack().packages, "transformers": "4.0.0"})
@@ -657,7 +701,7 @@ def command(
     monkeypatch.setattr(upgrade_check, "check_machine", lambda devices: None)
     monkeypatch.setattr(upgrade_check, "stop_on_sigterm", lambda: None)
     monkeypatch.setattr(candidate, "build", lambda against, first: other)
-    asked = ["upgrade-check", "--against", "transformers==4.0.0", "--models", models, "--scale", "tiny"]
+    asked = ["upgrade-check", "--against", against, "--models", models, "--scale", "tiny"]
     return main([*asked, "--methods", methods, "--out", str(rehearsed.folder), *words])
 
 
@@ -672,7 +716,7 @@ def test_kernels_that_no_second_stack_gets_break_nothing_there(
     def output(transformers: str, methods: str, code: int) -> tuple[Any, str]:
         there = {**ours.packages, "transformers": transformers}
         other = replace(ours, packages={name: there[name] for name in there.keys() - kernels.keys()})
-        words = "--format", "json", "--pairs", "6"
+        words = "--format", "json", "--pairs", "9"
         assert command(on_gpus, monkeypatch, *words, other=other, models="mamba", methods=methods) == code
         out, err = capsys.readouterr()
         return json.loads(out or "{}"), err
@@ -699,18 +743,18 @@ def test_what_is_measured_already_is_no_part_of_the_time_that_is_announced(
     on_gpus = rehearsal()
 
     def interrupted(arm: str, trial: Trial, before: int) -> Record:
-        if arm == "again" and before == 2:
+        if arm == "after" and before == 2:
             raise KeyboardInterrupt
         return on_gpus.of(trial, 1.0)
 
     def announced(code: int, measured: Callable[[str, Trial, int], Record] = on_gpus.measured) -> str:
         on_gpus.measured = measured
-        assert command(on_gpus, monkeypatch, "--pairs", "6") == code
+        assert command(on_gpus, monkeypatch, "--pairs", "9") == code
         return capsys.readouterr().err.splitlines()[0].partition("pythia-1b naive; ")[2]
 
     assert re.fullmatch(r"about .* in all, by estimate", announced(130, interrupted))
     assert re.fullmatch(r"about .* to go, by estimate; the rest was measured before", announced(0))
-    assert announced(0) == "all of it was measured before", "a change is excluded, so no second round follows"
+    assert announced(0) == "all of it was measured before"
 
 
 @pytest.mark.parametrize(
@@ -718,7 +762,7 @@ def test_what_is_measured_already_is_no_part_of_the_time_that_is_announced(
     [
         ((1.2, 1.2), 1.0, 1, "the baseline is now "),  # who accepts that knows it
         ((1.0, 1.06), 1.0, 3, "--accept: pythia-1b naive is inconclusive, more --pairs or a quieter machine may"),
-        ((1.0, 1.0), 40.0, 3, "--accept: the budget of 14m ended the check early, the same command goes on, so the"),
+        ((1.0, 1.0), 50.0, 3, "--accept: the budget of 14m ended the check early, the same command goes on, so the"),
     ],
     ids=["regressed", "inconclusive", "cut short"],
 )
@@ -730,6 +774,7 @@ def test_what_a_check_could_not_tell_is_no_baseline(
     rehearsal: Callable[..., Rehearsal],
     monkeypatch: pytest.MonkeyPatch,
     expected: Path,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     on_gpus, baselines = rehearsal(), expected / "baselines"
@@ -739,7 +784,10 @@ def test_what_a_check_could_not_tell_is_no_baseline(
         return on_gpus.of(trial, ratios[before % 2] if arm == "after" else 1.0)
 
     on_gpus.measured = measured
-    assert command(on_gpus, monkeypatch, "--pairs", "9", "--budget", "14m", "--accept") == code
+    lock = tmp_path / "lock"
+    lock.write_text("transformers==4.0.0\n")
+    other = replace(on_gpus.stacks[1], packages=this_stack().packages | {"transformers": "4.0.0"}, lock=lock)
+    assert command(on_gpus, monkeypatch, "--pairs", "9", "--budget", "14m", "--accept", other=other) == code
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"repro: {output}")
     assert baselines.exists() == (code == 1)
 
@@ -753,7 +801,7 @@ def test_what_a_check_found_is_kept_before_it_bisects(
     on_gpus = rehearsal()
     on_gpus.measured = lambda arm, trial, _: on_gpus.of(trial, 1.2 if arm == "after" else 1.0)
     monkeypatch.setattr(candidate, "pinned", stopped)
-    assert command(on_gpus, monkeypatch, "--pairs", "6", "--bisect") == 130
+    assert command(on_gpus, monkeypatch, "--pairs", "9", "--bisect") == 130
     kept = json.loads((on_gpus.folder / "check.json").read_text())
     assert (kept["exit_code"], len(kept["notes"])) == (1, 1)
     assert (on_gpus.folder / "report.md").read_text().startswith(f"**{kept['verdict']}**")
@@ -764,9 +812,8 @@ def test_each_stack_has_its_own_interpreter_caches_and_tools_and_loads_what_its_
 ) -> None:
     on_gpus = rehearsal()
     on_gpus.run()
-    before, after, again = (on_gpus.servers[arm] for arm in upgrade.ARMS)
-    assert (before.python, after.python, again.python) == (sys.executable, "/second/bin/python", sys.executable)
-    assert before.environment == again.environment
+    before, after = (on_gpus.servers[arm] for arm in upgrade.SIDES)
+    assert (before.python, after.python) == (sys.executable, "/second/bin/python")
     assert after.environment["PATH"] == f"/second/bin{os.pathsep}{before.environment['PATH']}"
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"):
         assert Path(after.environment[name]).parent == candidate.folder("a-key")
@@ -826,62 +873,55 @@ def test_a_check_whose_stacks_differ_otherwise_than_they_did_is_refused_also_aft
     on_gpus.stacks = ours, replace(other, packages=ours.packages | now)
     with pytest.raises(UserError, match=output):
         on_gpus.run()
-    assert on_gpus.taken() == [0, 0, 0]
+    assert on_gpus.taken() == [0, 0]
 
 
-def samples(*seconds: float, **known: Any) -> list[Record]:
+def samples(*seconds: float, forks: int = 1, **known: Any) -> list[Record]:
+    """A stack's processes in the pairs of a check, so many a start."""
     found = [record("pythia-1b", "naive", 60.0, **known) for _ in seconds]
-    for each, step in zip(found, seconds, strict=True):
-        each.derived = replace(each.derived, synchronised_step=step)
+    for number, (each, step) in enumerate(zip(found, seconds, strict=True)):
+        each.derived, each.pair = replace(each.derived, synchronised_step=step), str(number // forks)
     return found
 
 
-def test_starts_are_judged_as_pairs() -> None:
+HOT: dict[str, Any] = {"gpu_state": [{"throttle_reasons": 0x40}]}
+
+
+def test_a_drift_that_both_stacks_share_is_no_part_of_their_ratio() -> None:
     drift = [1.0 + 0.3 * number for number in range(12)]
-    before, again = samples(*drift), samples(*(1.001 * each for each in drift[:6]))
-    judged = judge_pairs(again, 6, 1)(before, samples(*(1.1 * each for each in drift)), 4)
-    assert judged.decision.call == "regressed"
-    assert judged.ratio.value == pytest.approx(1.1)
-    assert judged.floor == pytest.approx(0.001, rel=0.1)
+    found = compare_trial(samples(*drift), samples(*(1.1 * each for each in drift)))
+    assert found.judged is not None
+    assert found.status == "regressed"
+    assert found.judged.ratio == pytest.approx(1.1)
 
 
-def test_a_noise_floor_is_reported_as_a_range_only_where_its_ends_print_unlike(tmp_path: Path) -> None:
-    stack = Stack("one", sys.executable, {})
-    check = Check(tmp_path, [], (stack, stack), [], pairs=6, budget=60.0, tell=unheard)
-
-    def output(*floors: float) -> str:
-        one = compare_trial(samples(1.0), samples(1.0))
-        assert one.judged is not None
-        each = [replace(one, judged=replace(one.judged, floor=floor)) for floor in floors]
-        return upgrade_check._note(Namespace(budget="1m"), check, each).partition(",")[0]
-
-    assert output(0.0151, 0.0149) == "Noise floor: 1.5%"
-    assert output(0.02, 0.01) == "Noise floor: 1.0% to 2.0%"
-
-
-def test_a_second_round_that_was_cut_short_neither_confirms_nor_denies() -> None:
-    judge = judge_pairs(samples(*[1.0] * 6), 6, 1)
-    for ratio, call in ((1.1, "inconclusive"), (1.0, "unchanged")):
-        judged = judge(samples(*[1.0] * 8), samples(*[ratio] * 8), 4)
-        assert judged.decision.call == call
-    assert "a second round has to confirm it" in judge(samples(*[1.0] * 8), samples(*[1.1] * 8), 4).decision.reason
+@pytest.mark.parametrize(
+    ("before", "after", "ratios"),
+    [
+        pytest.param((1.0, 2.0, 4.0, 1.0), (1.0, 6.0, 8.0, 5.0), [2.0, 5.0], id="median of a start"),
+        pytest.param((1.0, 2.0, 4.0, 1.0), (1.0, 6.0, 8.0), [2.0], id="a start of one stack"),
+        pytest.param((1.0, 2.0, 4.0, 1.0, 1.0), (1.0, 6.0, 8.0, 5.0, 6.0, 7.0), [2.0, 5.5], id="a start cut short"),
+    ],
+)
+def test_a_pairs_sample_is_the_median_ratio_of_its_processes(
+    before: tuple[float, ...], after: tuple[float, ...], ratios: list[float]
+) -> None:
+    assert ratios_of_pairs(samples(*before, forks=3), samples(*after, forks=3), 4) == ratios
 
 
-def test_a_sample_is_the_median_ratio_of_a_starts_fair_pairs() -> None:
-    hot = samples(9.0, 9.0, 9.0, 9.0, gpu_state=[{"throttle_reasons": 0x40}])
-    before = samples(1.0, 2.0, 4.0, 1.0, 1.0, 2.0)
-    assert by_start(before, samples(1.0, 6.0, 8.0, 5.0, 5.0, 8.0), 3, 4) == [2.0, 5.0]
-    assert by_start([*hot[:1], *before[1:]], samples(1.0, 6.0, 8.0, 5.0), 3, 4) == [2.5, 5.0]
-    assert by_start(before, [*hot, *samples(3.0)], 2, 4) == [None, None, 3.0]
+def test_a_disturbed_process_takes_its_counterpart_with_it() -> None:
+    before = [*samples(9.0, **HOT), *samples(1.0, 2.0, 4.0, forks=3)[1:]]
+    after = samples(1.0, 6.0, 12.0, forks=3)
+    assert ratios_of_pairs(before, after, 4) == [3.0]
+    assert ratios_of_pairs(samples(9.0, **HOT), samples(1.0), 4) == []
 
 
-def test_a_process_that_had_to_halve_its_micro_batch_takes_its_pair_with_it_and_no_other() -> None:
+def test_a_process_with_a_smaller_micro_batch_takes_its_pair_with_it_and_no_other() -> None:
     drift = [1.0 + 0.035 * number for number in range(16)]
     halved = samples(1.5, micro_batch=2)
-    judge = judge_pairs(samples(*drift), 8, 1)
-    found = compare_trial(samples(*drift), [*halved, *samples(*drift[1:])], judge=judge)
+    found = compare_trial(samples(*drift), [*halved, *samples(*drift)[1:]])
     assert found.judged is not None
-    assert (found.judged.ratio.samples, found.judged.ratio.value) == (15, 1.0)
+    assert (found.judged.samples, found.judged.ratio) == (15, 1.0)
     assert (found.status, found.after.processes) == ("inconclusive", 15)  # it needs more memory than it did
     assert found.reason.startswith("a smaller micro batch more often: ")
 
@@ -889,32 +929,17 @@ def test_a_process_that_had_to_halve_its_micro_batch_takes_its_pair_with_it_and_
 def test_where_every_process_had_to_halve_its_micro_batch_the_halves_are_compared() -> None:
     halved = samples(*[1.0] * 12, micro_batch=2)
     for before in (halved, [*samples(1.0), *halved[1:]]):
-        found = compare_trial(before, halved, judge=judge_pairs(halved, 6, 1))
-        assert (found.judged and found.judged.ratio.value, found.trial.batch.micro_batch) == (1.0, 2)
+        found = compare_trial(before, halved)
+        assert (found.judged and found.judged.ratio, found.trial.batch.micro_batch) == (1.0, 2)
 
 
-def test_a_pair_without_a_fair_sample_is_left_out() -> None:
-    hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
-    before, again = samples(*[1.0] * 13), samples(*[1.0] * 7)
-    judged = judge_pairs(again, 7, 1)(before, [*samples(1.1), *hot, *samples(*[1.1] * 11)], 4)
-    assert judged.ratio.samples == 12
-    assert judged.decision.call == "regressed"
-
-
-def test_without_a_fair_sample_of_the_copy_there_is_no_floor() -> None:
-    hot = samples(*[9.0] * 12, gpu_state=[{"throttle_reasons": 0x40}])
-    judged = judge_pairs(hot, 6, 1)(samples(*[1.0] * 12), samples(*[1.1] * 12), 4)
-    assert (judged.decision.call, judged.floor) == ("regressed", None)
-    some = judge_pairs([*hot[:3], *samples(*[1.001] * 9)], 6, 1)(samples(*[1.0] * 12), samples(*[1.1] * 12), 4)
-    assert some.floor == pytest.approx(0.001, rel=0.1), "that of those that there are"
-
-
-def test_where_no_pair_is_fair_what_there_is_of_each_stack_is_reported_and_decides_nothing() -> None:
-    hot = samples(9.0, gpu_state=[{"throttle_reasons": 0x40}])
-    judge = judge_pairs(samples(1.0, 1.0), 2, 1)
-    judged = judge([*samples(1.0), *hot], [*hot, *samples(1.2)], 4)
-    assert (judged.decision.call, judged.floor) == ("inconclusive", None)
-    assert judged.ratio.value == pytest.approx(1.2)
+def test_stacks_without_a_fair_pair_are_compared_as_runs_apart() -> None:
+    before, after = samples(1.0, 1.0), samples(1.2, 1.2)
+    before[1], after[0] = samples(1.0, 9.0, **HOT)[1], samples(9.0, **HOT)[0]
+    judged = compare_trial(before, after).judged
+    assert judged is not None
+    assert (judged.call, judged.interleaved) == ("inconclusive", False)
+    assert judged.ratio == pytest.approx(1.2)
 
 
 # --- Which trials ---
@@ -951,13 +976,15 @@ def test_what_a_budget_leaves_buys_more_pairs() -> None:
         assert chosen == alone
         return found
 
-    assert pairs("15m") == 16
-    assert pairs("2h") == 100
+    assert pairs("15m") == 41
+    assert pairs("2h") == 200
     assert pairs("15m", 15) == 15, "as asked"
-    with pytest.raises(UserError, match=r"alone takes about 6m with --pairs 6; raise the budget$"):
+    with pytest.raises(
+        UserError, match=r"alone takes about 5m with --pairs 12; raise the budget, or take fewer pairs$"
+    ):
         pairs("60s")
-    with pytest.raises(UserError, match=r"with --pairs 7; raise the budget, or take fewer pairs$"):
-        pairs("60s", 7)
+    with pytest.raises(UserError, match=r"with --pairs 9; raise the budget$"):
+        pairs("60s", 9)
 
 
 def test_what_a_budget_chooses_ends_within_it_and_where_nothing_does_the_cheapest_is_named() -> None:
@@ -1167,9 +1194,7 @@ def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
     stacks = Stack("one", sys.executable, {"a": "1", "b": "1"}), Stack("other", sys.executable, {"a": "2", "b": "2"})
     check = Check(tmp_path, [trial], stacks, [], pairs=6, budget=60.0, tell=unheard)
-    slower = compare_trial(samples(*[1.0] * 12), samples(*[1.1] * 12), judge=judge_pairs(samples(*[1.0] * 12), 6, 1))
-    assert slower.status == "regressed"
-    output = upgrade_check._bisect(Namespace(out=tmp_path), check, [slower], stacks, [], 60.0)
+    output = upgrade_check._bisect(Namespace(out=tmp_path), check, [slower(12)], stacks, [], 60.0)
     assert output == "Bisecting pythia-1b, naive ended without an answer: --against a==2: a 2 needs b 2."
 
 
@@ -1194,8 +1219,7 @@ def bisected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
 
 
 def slower(starts: int, by: float = 0.1) -> Compared:
-    before = samples(*[1.0] * starts)
-    return compare_trial(before, samples(*[1.0 + by] * starts), judge=judge_pairs(before, 6, 1))
+    return compare_trial(samples(*[1.0] * starts), samples(*[1.0 + by] * starts))
 
 
 def test_a_half_of_the_packages_that_breaks_is_not_taken_for_one_that_is_as_fast(
@@ -1220,7 +1244,7 @@ def test_a_half_of_the_packages_that_breaks_is_not_taken_for_one_that_is_as_fast
         (
             lambda names: slower(4, 0.1 if "b" in names else 0.0),
             "Bisecting pythia-1b, naive: what is left is b 1 to 2 (of 4 packages that differ, after 2 environments "
-            "with half of them), with it alone it is inconclusive: 10.0% slower (no interval); with 4 samples ",
+            "with half of them), with it alone it is inconclusive: 10.0% slower (too few for an interval) in 4 pairs: ",
         ),
     ],
     ids=["one", "two together", "cut short"],
@@ -1266,30 +1290,54 @@ def test_packages_that_only_go_together_are_named_together() -> None:
 # --- Baselines ---
 
 
-def baseline(folder: Path, **changed: Any) -> Path:
-    known = read_side(RUN)
-    return accept(Side("a run", known.records, replace(known.environment, **changed)), known.records, folder)
+@pytest.fixture
+def locked_stack(to_build: Callable[[str], Path], expected: Path) -> Callable[..., Stack]:
+    """A stack that a lock with this text makes, beside a folder in which baselines are kept."""
+
+    def stack(text: str = "a==1 --hash=sha256:00\n") -> Stack:
+        lock = to_build(f"mkdir -p $2/bin; ln -sf {sys.executable} $2/bin/python")
+        lock.write_text(text)
+        return candidate.locked(lock)
+
+    return stack
 
 
-def test_an_accepted_baseline_stands_for_its_run(tmp_path: Path) -> None:
-    path = baseline(tmp_path)
-    assert path == tmp_path / "baselines" / "2-cores-of-amd-epyc.json"
-    assert machine(read_side(path).environment) == "2 cores of AMD EPYC"
-    done = repro("compare", str(path), str(RUN), "--format", "json")
-    found = json.loads(done.stdout)
-    assert found["environment"] == []
-    assert {row["ratio"] for row in found["trials"]} <= {1.0, None}
+def test_accept_keeps_the_lock_of_a_stack_for_a_machine(locked_stack: Callable[..., Stack], expected: Path) -> None:
+    stack = locked_stack()
+    kept = candidate.accept(stack, "2 cores of AMD EPYC", expected)
+    assert kept == expected / "baselines" / "2-cores-of-amd-epyc.lock"
+    heading, *lines = kept.read_text().splitlines()
+    assert heading.startswith(f"# The baseline of 2 cores of AMD EPYC: {stack.name}, accepted on 20")
+    assert lines == ["a==1 --hash=sha256:00"]
+    assert candidate.is_baseline(str(kept))
+    assert not candidate.is_baseline(stack.name)
+    assert not candidate.is_baseline("torch==2.11.0")
 
 
-def test_a_baseline_of_another_machine_is_refused(tmp_path: Path) -> None:
-    path = baseline(tmp_path, host=Host("Another CPU", 64))
-    for sides in ([path, RUN], [RUN, path]):
-        assert "baseline of 64 cores of Another CPU" in refusal("compare", *map(str, sides))
+@pytest.mark.parametrize("line", ["a", "a>=1", "./a-1-py3-none-any.whl"])
+def test_a_lock_that_may_mean_another_stack_is_no_baseline(
+    locked_stack: Callable[..., Stack], expected: Path, line: str
+) -> None:
+    stack = locked_stack(f"{line}\n")
+    with pytest.raises(UserError, match=rf"'{re.escape(line)}', which may be another version next time$"):
+        candidate.accept(stack, "2 cores", expected)
+    assert not (expected / "baselines").exists()
 
 
-def test_a_broken_baseline_is_one_clear_line(tmp_path: Path) -> None:
-    path = baseline(tmp_path)
-    path.write_text(json.dumps({"baseline_of": "x", "records": [{"id": 1}]}))
-    done = repro("compare", str(path), str(results_folder(tmp_path / "run", record("vit", "naive", 1.0))))
-    assert done.returncode == 2
-    assert "no baseline" in done.stderr
+def test_against_a_baseline_this_stack_is_the_one_that_is_judged(
+    rehearsal: Callable[..., Rehearsal],
+    locked_stack: Callable[..., Stack],
+    expected: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    on_gpus, kept = rehearsal(), str(candidate.accept(locked_stack(), "2 cores", expected))
+    on_gpus.measured = lambda arm, trial, _: on_gpus.of(trial, 1.2 if arm == "after" else 1.0)
+    words = "--pairs", "9", "--format", "json"
+    assert command(on_gpus, monkeypatch, *words, against=kept) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["after"], found["trials"][0]["status"]) == ("this stack", "regressed")
+    assert on_gpus.servers["before"].python == "/second/bin/python"
+    assert on_gpus.servers["after"].python == sys.executable
+    assert command(on_gpus, monkeypatch, *words, "--accept", against=kept) == 2
+    assert capsys.readouterr().err.endswith(f"repro: --accept: {kept} is the baseline already\n")

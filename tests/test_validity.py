@@ -68,7 +68,7 @@ def test_a_hosts_memory_that_ran_out_says_nothing_of_the_gpu(status: Status, oth
 @pytest.mark.parametrize("status", get_args(Status))
 def test_a_record_that_its_folder_does_not_support_is_no_answer_whatever_its_status(status: Status) -> None:
     found = believed(left(status), Environment())
-    assert found.reason == "its machine is 1 x H100, and environment.json lists no GPU"
+    assert found.reason == "its machine is 1 x H100, and the run's environment lists no GPU"
     assert (Answer.of(found), feasible(found), is_final(found)) == (Answer.UNKNOWN, None, False)
 
 

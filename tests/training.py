@@ -908,7 +908,7 @@ def probed(rank: Rank, capability: tuple[int, int] | None = None) -> dict[str, A
         torch.ones = allocated  # type: ignore[assignment]
         cuda.get_device_capability = lambda: tuple(capability)
         cuda.get_device_properties = lambda device: SimpleNamespace(total_memory=7)
-        where = SimpleNamespace(cuda=True, device=torch.device("cpu"), world=1)
+        where = SimpleNamespace(cuda=True, device=torch.device("cpu"), world=1, timed=contextlib.nullcontext)
     found = probes.probe(where)
     output = {"exchanging": sum(exchanging), "tf32": tf32[:4], "pinned": sum(pinned), "backward": len(backward_passes)}
     return {"found": found, **output}

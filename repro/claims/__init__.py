@@ -3,6 +3,6 @@
 `check_all(records)` returns a `Checked` for every row of expected/claims.csv, `check(id, records)` returns one of them.
 """
 
-from .check import Checked, check, check_all
+from .check import Checked, check, check_all, origins
 
-__all__ = ["Checked", "check", "check_all"]
+__all__ = ["Checked", "check", "check_all", "origins"]

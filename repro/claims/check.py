@@ -9,12 +9,15 @@ from typing import Any
 from .. import command
 from ..console import UserError, suggest_names
 from ..datafile import expected_folder
+from ..formats import listing
+from ..predict.traces import PAPER_STACK, Traced
 from ..record import BY_DAYS, DEFAULT, Clock, Record, other
 from ..survey.answers import Answers
 from . import measured, others, paper  # noqa: F401  # importing them registers their functions
 from .claim import MEASURED, RECOMPUTED, SURVEYED, Claim, ClaimVerdict, Missing, Settled, judge, listed
 from .facts import Working, shown
 from .survey import without_answers
+from .true_days import ByTrueDays, TrueDays
 
 _NEAREST = 8  # most suggestions for an unknown id
 _STEPS = 5  # of a longer calculation only the last step is shown
@@ -22,12 +25,14 @@ _STEPS = 5  # of a longer calculation only the last step is shown
 
 @dataclass(frozen=True)
 class Checked:
-    """A claim and its verdict. `working` holds the recomputed number, None where nothing was recomputed."""
+    """A claim and its verdict. `working` holds the recomputed number, None where nothing was recomputed. A claim that
+    rests on printed days also has its number by true ones, which its verdict leaves out."""
 
     claim: Claim
     verdict: ClaimVerdict
     reason: str
     working: Working | None
+    by_true_days: ByTrueDays | None = None
 
     @property
     def how(self) -> str:
@@ -49,6 +54,8 @@ class Checked:
             "recomputed": value.value if value else None,
             "low": value.low if value else None,
             "high": value.high if value else None,
+            "by_true_days": self.by_true_days.value if self.by_true_days else None,
+            "true_days": self.by_true_days.origin if self.by_true_days else None,
             "unit": self.claim.unit,
             "verdict": self.verdict,
             "reason": self.reason,
@@ -57,19 +64,27 @@ class Checked:
 
 
 def check_all(
-    records: Sequence[Record] | None = None, clock: Clock = DEFAULT, answers: Answers | None = None
+    records: Sequence[Record] | None = None,
+    clock: Clock = DEFAULT,
+    answers: Answers | None = None,
+    stack: Traced = PAPER_STACK,
 ) -> list[Checked]:
     """Return the verdict on every claim, in the order of the papers. Claims that need a run are checked on `records` by
     `clock`; their reason adds the other clock's number where it differs. `records` is None without a run. Claims about
-    the survey are checked on `answers`, None without any.
+    the survey are checked on `answers`, None without any. True days are predicted for `stack` where no record has them.
 
     Raises UserError where a file of expected/ is broken.
     """
-    return [_check(claim, records or (), clock, answers) for claim in listed()]
+    true = TrueDays.of(records or (), stack)
+    return [_check(claim, records or (), clock, answers, true) for claim in listed()]
 
 
 def check(
-    id: str, records: Sequence[Record] | None = None, clock: Clock = DEFAULT, answers: Answers | None = None
+    id: str,
+    records: Sequence[Record] | None = None,
+    clock: Clock = DEFAULT,
+    answers: Answers | None = None,
+    stack: Traced = PAPER_STACK,
 ) -> Checked:
     """Return the verdict on one claim. Raises UserError for an unknown id, with suggestions."""
     claims = {claim.id: claim for claim in listed()}
@@ -77,15 +92,21 @@ def check(
         meant = suggest_names(id, claims)[:_NEAREST]
         hint = f"did you mean {', '.join(meant)}? " if meant else ""
         raise UserError(f"unknown claim {id!r}: {hint}{command()} claims lists all {len(claims)}")
-    return _check(claims[id], records or (), clock, answers)
+    return _check(claims[id], records or (), clock, answers, TrueDays.of(records or (), stack))
 
 
-def _check(claim: Claim, records: Sequence[Record], clock: Clock, answers: Answers | None) -> Checked:
+def origins(checked: Sequence[Checked]) -> str:
+    """Return a sentence on the true days behind the numbers by them."""
+    found = dict.fromkeys(one.by_true_days.origin for one in checked if one.by_true_days)
+    return f"By true days: the number with days that one would really wait, {listing([*found])}, for the printed ones."
+
+
+def _check(claim: Claim, records: Sequence[Record], clock: Clock, answers: Answers | None, true: TrueDays) -> Checked:
     if claim.not_checkable is not None:
         return Checked(claim, "not_checkable", claim.not_checkable, None)
     if claim.id in RECOMPUTED:
         working = RECOMPUTED[claim.id]()
-        return Checked(claim, *judge(claim, working), working)
+        return Checked(claim, *judge(claim, working), working, true.of_claim(claim.id))
     if claim.id in SURVEYED:
         return _measured(claim, SURVEYED[claim.id](answers) if answers else without_answers(claim.id))
     if claim.id not in MEASURED:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
-from math import inf
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from ..datafile import columns, expected_folder, number, optional, positive, problem, read_once, rows
 from ..formats import Interval
 from ..record import Clock, Record
 from ..survey.answers import Answers
-from .facts import Working, shown
+from .facts import DRAWS, Working, shown
 
 Paper = Literal["paper", "review", "comment", "lab", "thesis"]
 Relation = Literal["equals", "at_most", "at_least"]
@@ -119,40 +118,51 @@ def _source(text: str) -> str:
 
 ClaimVerdict = Literal["holds", "holds_by_rounding", "differs", "not_checkable", "needs_measurement"]
 _EXACT = 1e-9  # relative: floating-point error of a number at the edge of its rounding interval
-_HOLDS = {"equals": "rounds to", "at_most": "is at most", "at_least": "is at least"}
-_DIFFERS = {"equals": "is not", "at_most": "is more than", "at_least": "is less than"}
+_NEAR = 0.05  # relative: what rounds to a coarse number may still be far from it, as 127,500 from 100,000
+_IS = {"equals": "rounds to", "at_most": "is at most", "at_least": "is at least"}
+_IS_NOT = {"equals": "is not", "at_most": "is more than", "at_least": "is less than"}
 
 
 def judge(claim: Claim, working: Working) -> tuple[ClaimVerdict, str]:
     """Return the verdict and its reason.
 
-    A number holds if it rounds to the published one, or is within the published bound. It holds by rounding if the
-    number itself does neither, but some value does that the rounding of its inputs allows.
+    A number holds if it rounds to the published one and is near it, or is within the published bound. It holds by
+    rounding if it does not, but the published one is among the central 95 % of what the number would be if its inputs
+    were rounded independently.
     """
-    value, published = working.value, float(claim.published)
-    low, high = _accepted(claim)
+    value, published = working.value.value, float(claim.published)
     slack = abs(published) * _EXACT
-    number, printed = shown(value.value), claim.with_unit(shown(published))
-    if low - slack <= value.value <= high + slack:
+    number, printed = shown(value), claim.with_unit(shown(published))
+    exact = Interval.exact(published)
+    accepted = claim.printed if claim.relation == "equals" else exact
+    within = _allows(claim.relation, accepted, Interval.exact(value), slack)
+    near = claim.relation != "equals" or abs(value - published) <= abs(published) * _NEAR + slack
+    if within and near:
         if claim.relation == "equals" and number == shown(published):
             return "holds", _with_note(f"{printed}, as published", working)
-        return "holds", _with_note(f"{number} {_HOLDS[claim.relation]} {printed}", working)
-    off = f"{number} {_DIFFERS[claim.relation]} {printed}"
-    # Intervals that only touch do not overlap: their common bound rounds into one of them.
-    if value.low < high - slack and low + slack < value.high:
-        bounds = f"{shown(value.low)} to {shown(value.high)}"
-        reason = f"{off}, but what it is computed from is rounded, which leaves {bounds}"
-        return "holds_by_rounding", _with_note(reason, working)
+        return "holds", _with_note(f"{number} {_IS[claim.relation]} {printed}", working)
+    off = f"{number} {(_IS if within else _IS_NOT)[claim.relation]} {printed}"
+    # What all inputs rounded the worst way at once do not allow needs no draws.
+    if _allows(claim.relation, exact, working.value, slack):
+        likely = working.central()
+        if _allows(claim.relation, exact, likely, slack):
+            bounds = f"{shown(likely.low)} to {shown(likely.high)}"
+            reason = f"{off}, but what it is computed from is rounded, which leaves {bounds} in 95 % of {DRAWS:,} draws"
+            return "holds_by_rounding", _with_note(reason, working)
     if published:
-        off += f": {abs(value.value / published - 1):.1%} {'more' if value.value > published else 'less'}"
+        off += f"{', but' if within else ':'} {_percent(abs(value / published - 1))} off"
     return "differs", _with_note(off, working)
 
 
-def _accepted(claim: Claim) -> tuple[float, float]:
-    if claim.relation == "equals":
-        return claim.printed.low, claim.printed.high
-    bound = float(claim.published)
-    return (-inf, bound) if claim.relation == "at_most" else (bound, inf)
+def _allows(relation: Relation, printed: Interval, value: Interval, slack: float) -> bool:
+    """Return whether a number may be the printed one, or within the printed bound."""
+    above = relation == "at_least" or value.low <= printed.high + slack
+    return above and (relation == "at_most" or value.high >= printed.low - slack)
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent to one decimal, or one digit where that is less."""
+    return f"{share:.1%}".replace("%", " %") if share >= 0.0005 else f"{100 * share:.1g} %"
 
 
 def _with_note(reason: str, working: Working) -> str:

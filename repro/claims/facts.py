@@ -5,10 +5,15 @@ Functions that read raise UserError where a file of expected/ is broken, or lack
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add, mul, sub, truediv
+from random import Random
+from typing import Any
 
-from .. import formats
 from ..datafile import absent
 from ..formats import Interval, counted
 from ..lab.specification import LabRun, lab_runs
@@ -17,10 +22,24 @@ from ..paper.arithmetic import by_place, recipe_of, training_flops
 from ..paper.gpus import by_name, paper_gpus
 from ..paper.tables import COUNTS, Cell, Table, original_trainings, quantities
 
+_READER: ContextVar[Callable[[Cell], Working] | None] = ContextVar("days", default=None)
+
+
+@contextmanager
+def days_read_by(reader: Callable[[Cell], Working]) -> Iterator[None]:
+    """Take a cell's days from a reader in place of the printed ones, in what is computed meanwhile."""
+    token = _READER.set(reader)
+    try:
+        yield
+    finally:
+        _READER.reset(token)
+
 
 def days(table: Table, model: str, gpu: str, gpus: int) -> Working:
-    """Return the days that Table 1 or 4 prints for a cell."""
+    """Return the days that Table 1 or 4 prints for a cell, or those of `days_read_by`."""
     cell = by_place(table)[model, gpu, gpus]
+    if (reader := _READER.get()) is not None:
+        return reader(cell)
     if cell.days is None:
         absent(f"table{table}.csv", "days", (model, gpu, gpus))
     return Working.read(cell.days, cell_row(cell), rounded_to=1)
@@ -149,17 +168,25 @@ class Row:
     source: str
 
 
+DRAWS = 20_000  # of what the rounded inputs of a number may have been
+_TAIL = DRAWS // 40  # draws below the central 95 %, and as many above
+Draws = Sequence[float]
+
+
 @dataclass(frozen=True)
 class Working:
     """A number with the rows that it comes from and its calculation, in words; `note` is a remark for the reader.
 
-    Sums, differences, products and quotients keep the rows and steps of their operands, so that none is lost.
+    Sums, differences, products and quotients keep the rows and steps of their operands, so that none is lost. The
+    bounds of `value` are those of all inputs rounded the worst way at once; `central` has the likely ones. `draw`
+    makes the draws of a number that is computed from others.
     """
 
     value: Interval
     rows: tuple[Row, ...] = ()
     steps: tuple[str, ...] = ()
     note: str = ""
+    draw: Callable[[], Draws] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def read(cls, value: float, row: Row, rounded_to: float = 0.0) -> Working:
@@ -167,16 +194,31 @@ class Working:
         return cls(Interval.rounded(value, rounded_to), (row,))
 
     def __add__(self, other: Working | float) -> Working:
-        return self._with("+", other, self.value + _of(other).value)
+        return self._with("+", add, other)
 
     def __sub__(self, other: Working | float) -> Working:
-        return self._with("-", other, self.value - _of(other).value)
+        return self._with("-", sub, other)
 
     def __mul__(self, other: Working | float) -> Working:
-        return self._with("x", other, self.value * _of(other).value)
+        return self._with("x", mul, other)
 
     def __truediv__(self, other: Working | float) -> Working:
-        return self._with("/", other, self.value / _of(other).value)
+        return self._with("/", truediv, other)
+
+    def draws(self) -> Draws:
+        """Return what the number would be for each draw of its inputs. The same row is the same draw everywhere."""
+        if self.value.low == self.value.high:
+            return [self.value.low] * DRAWS
+        return self.draw() if self.draw else _rounding(self.value, self.rows)
+
+    def central(self) -> Interval:
+        """Return the number with the bounds of the central 95 % of its draws."""
+        ordered = sorted(self.draws())
+        return Interval(self.value.value, ordered[_TAIL], ordered[-1 - _TAIL])
+
+    def mapped(self, by: Callable[[float], float]) -> Working:
+        """Return a copy to whose number a function is applied that never decreases, such as rounding."""
+        return replace(self, value=self.value.mapped(by), draw=lambda: list(map(by, self.draws())))
 
     def called(self, name: str) -> Working:
         """Return a copy whose last step starts with a name for the number."""
@@ -196,25 +238,43 @@ class Working:
         rows, steps = _together([*others, self])
         return replace(self, rows=rows, steps=steps)
 
-    def _with(self, sign: str, other: Working | float, value: Interval) -> Working:
-        rows, steps = _together([self, _of(other)])
-        step = f"{shown(self.value.value)} {sign} {shown(_of(other).value.value)} = {shown(value.value)}"
-        return Working(value, rows, (*steps, step))
+    def _with(self, sign: str, by: Callable[[Any, Any], Any], other: Working | float) -> Working:
+        second = other if isinstance(other, Working) else Working(Interval.exact(other))
+        value = by(self.value, second.value)
+        rows, steps = _together([self, second])
+        step = f"{shown(self.value.value)} {sign} {shown(second.value.value)} = {shown(value.value)}"
+        return Working(value, rows, (*steps, step), draw=lambda: list(map(by, self.draws(), second.draws())))
+
+
+def _rounding(value: Interval, rows: tuple[Row, ...]) -> Draws:
+    """Draw evenly what a number may have been before it was rounded, seeded by its rows."""
+    step = (value.high - value.low) / 256
+    steps = [value.low + (place + 0.5) * step for place in range(256)]  # a byte a draw: a quarter of the time of floats
+    return list(map(steps.__getitem__, Random(repr(rows)).randbytes(DRAWS)))
 
 
 def total(workings: Sequence[Working]) -> Working:
     """Return the sum, as one step."""
-    value = sum((working.value for working in workings), Interval.exact(0.0))
-    rows, steps = _together(workings)
+    found = _sum(workings)
     terms = " + ".join(shown(working.value.value) for working in workings)
-    return Working(value, rows, (*steps, f"{terms} = {shown(value.value)}"))
+    return replace(found, steps=(*found.steps, f"{terms} = {shown(found.value.value)}"))
 
 
 def mean(workings: Sequence[Working]) -> Working:
     """Return the arithmetic mean, as one step."""
-    value = formats.mean(working.value for working in workings)
-    rows, steps = _together(workings)
-    return Working(value, rows, (*steps, f"mean of the {len(workings)}: {shown(value.value)}"))
+    found = _sum(workings)
+    quotient = found / len(workings)
+    step = f"mean of the {len(workings)}: {shown(quotient.value.value)}"
+    return replace(quotient, steps=(*found.steps, step))
+
+
+def _sum(workings: Sequence[Working]) -> Working:
+    value = sum((working.value for working in workings), Interval.exact(0.0))
+    return Working(
+        value,
+        *_together(workings),
+        draw=lambda: reduce(lambda sums, each: list(map(add, sums, each.draws())), workings, [0.0] * DRAWS),
+    )
 
 
 def count(number: int, of: Sequence[Working], what: str) -> Working:
@@ -233,10 +293,6 @@ def shown(value: float) -> str:
     if size >= 100:
         return f"{value:.2f}".rstrip("0").rstrip(".")
     return f"{value:.5g}"
-
-
-def _of(number: Working | float) -> Working:
-    return number if isinstance(number, Working) else Working(Interval.exact(number))
 
 
 def _together(workings: Iterable[Working]) -> tuple[tuple[Row, ...], tuple[str, ...]]:

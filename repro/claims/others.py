@@ -178,8 +178,8 @@ def _equation(rented: Working, electricity: Working) -> Working:
 
 def _whole(runs: Working) -> Working:
     """Return the first run that buying makes cheaper."""
-    value = runs.value.mapped(lambda bound: float(ceil(bound)))
-    return replace(runs, value=value).saying(f"cheaper from run {shown(value.value)} on")
+    found = runs.mapped(lambda bound: float(ceil(bound)))
+    return found.saying(f"cheaper from run {shown(found.value.value)} on")
 
 
 _TENTH = 0.1  # the lab report prints seconds and TFLOP/s to a tenth
@@ -301,11 +301,12 @@ def stamps(resources: str, epochs: int) -> Working:
     """Return the seconds between the local time stamps, each in whole seconds, without a clock change between them."""
     run, row = facts.lab(resources, epochs)
     between = (run.ended - run.started).total_seconds()
-    found = Working(
-        Interval.rounded(between, 2),
-        (Row(row.file, row.row, f"{run.started} to {run.ended}, local", row.source),),
-        (f"from {run.started} to {run.ended} the clock went on by {shown(between)} s",),
+    begun, ended = (
+        Working.read(seconds, Row(row.file, row.row, f"{stamp}, local", row.source), rounded_to=1)
+        for seconds, stamp in ((0.0, run.started), (between, run.ended))
     )
+    step = f"from {run.started} to {run.ended} the clock went on by {shown(between)} s"
+    found = replace(ended - begun, steps=(step,))
     if not run.clock_change_seconds:
         return found
     elapsed = (found - run.clock_change_seconds).called("summer time began that night")

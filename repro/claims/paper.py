@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .. import models
 from ..datafile import absent
 from ..formats import DAYS_A_YEAR, Interval, counted
@@ -73,9 +75,8 @@ def less_compute() -> Working:
 
 
 def _gpu_days(row: GpuDays) -> Working:
-    step = f"{row.model}: {shown(row.original)} / {shown(row.best.value)} = {shown(row.ratio.value)}"
-    sources = facts.original(row.model).rows + facts.days("1", row.model, "A100", 8).rows
-    return Working(row.ratio, sources, (step,))
+    ratio = facts.original(row.model) / (facts.days("1", row.model, "A100", 8) * 8)
+    return replace(ratio.called(row.model), steps=ratio.called(row.model).steps[-1:])
 
 
 @recomputes("mean-speedup")
@@ -88,8 +89,8 @@ def mean_speedup() -> Working:
 
 
 def _speedup(row: Speedup) -> Working:
-    step = f"{row.model} on {row.machine}: {row.naive_days} / {row.best_days} = {shown(row.ratio.value)}"
-    return Working(row.ratio, facts.days("4", *row.place).rows + facts.days("1", *row.place).rows, (step,))
+    ratio = facts.days("4", *row.place) / facts.days("1", *row.place)
+    return ratio.called(f"{row.model} on {row.machine}")
 
 
 @recomputes("analytic-optimism")
@@ -115,16 +116,19 @@ def _optimism(others: dict[str, Working]) -> Working:
         if model not in PYTHIA or cell.days is None:
             continue
         printed, theirs = training_compute()[model], analytic_peaks()[gpu]
-        flops = Interval.rounded(printed.training_flops, 10 ** (len(str(int(printed.training_flops))) - 2))
+        compute = Working.read(
+            printed.training_flops,
+            Row("figure9.csv", model, f"{shown(printed.training_flops)} FLOPs", printed.source),
+            rounded_to=10 ** (len(str(int(printed.training_flops))) - 2),
+        )
         peak = others.get(gpu) or Working.read(
             theirs.fp16_tflops, Row("analytic_peaks.csv", gpu, f"{theirs.fp16_tflops:g} TFLOP/s", theirs.source)
         )
-        estimate = flops * days_at_peak(1.0, peak.value.value * 1e12, gpus)
-        naive = facts.days("4", model, gpu, gpus)
-        ratio = naive.value / estimate
-        row = Row("figure9.csv", model, f"{shown(printed.training_flops)} FLOPs", printed.source)
-        step = f"{model} on {gpus} {gpu}: {cell.days} / {shown(estimate.value)} analytic = {shown(ratio.value)}"
-        ratios.append(Working(ratio, (*naive.rows, row, *peak.rows), (step,)))
+        estimate = compute * days_at_peak(1.0, peak.value.value * 1e12, gpus)
+        ratio = facts.days("4", model, gpu, gpus) / estimate
+        took = f"{cell.days} / {shown(estimate.value.value)} analytic = {shown(ratio.value.value)}"
+        step = f"{model} on {gpus} {gpu}: {took}"
+        ratios.append(replace(ratio.after(peak), steps=(step,)))
     if not ratios:
         absent("table4.csv", "days", "any Pythia model")
     return mean(ratios)

@@ -7,7 +7,7 @@ from pathlib import Path
 from .. import command
 from ..formats import Interval, counted, listing
 from ..survey.answers import AUTHORS_PEOPLE, Answers
-from ..survey.disclosure import LEAST
+from ..survey.counts import BASE
 from ..survey.questions import KINDS
 from ..survey.shares import HIGHER_END, TYPICAL, Compared, compared, most_gpus
 from .claim import Missing, Settled, listed, surveys
@@ -49,8 +49,8 @@ def _named(answers: Answers) -> str:
 @surveys("survey-ethernet")
 @surveys("survey-infiniband")
 def share(answers: Answers, id: str) -> Found:
-    """Return the share of the authors' people, which is to round to the printed one; of other people whether the
-    printed one lies within its 95 % interval."""
+    """Return the share of the authors' people, which is to round to the printed one; of other people whether the test
+    beside the paper's finds it different."""
     found = _compared(answers, id)
     if isinstance(found, Missing):
         return found
@@ -71,12 +71,9 @@ def uses(answers: Answers, id: str) -> Found:
         return found
     workings = [_working(answers, each) for each in found]
     lowest = min(workings, key=lambda working: working.value.value).after(*workings)
-    printed = found[0].paper
-    if answers.authors:
-        differing = [each for each in found if each.value and not printed.low <= each.value.value <= printed.high]
-    else:
-        differing = [each for each in found if each.differs]
-    said = "; ".join(each.said for each in differing) or f"all {len(found)} uses are within it"
+    differing = [each for each in found if each.differs]
+    none = f"all {len(found)} uses are within it" if answers.authors else f"none of {len(found)} uses differs from it"
+    said = "; ".join(each.said for each in differing) or none
     return Settled("differs" if differing else "holds", f"{said}; of {_named(answers)}", lowest)
 
 
@@ -98,9 +95,8 @@ def reviewed(answers: Answers, id: str) -> Found:
         return found
     [each] = found
     working = _people(answers).after(_working(answers, each))
-    rounds = each.value is not None and each.paper.low <= each.value.value <= each.paper.high
     said = f"{each.said}; institutions and weeks are not in the file"
-    return Settled("holds" if rounds else "differs", f"{said}; of {_named(answers)}", working)
+    return Settled("differs" if each.differs else "holds", f"{said}; of {_named(answers)}", working)
 
 
 @surveys("survey-availability", settles=True)
@@ -125,16 +121,12 @@ def _available(
         found = most_gpus(answers, kinds, part, long)
         if found is None:
             return Missing(f"too few people say for how long they may use GPUs to show a share; of {_named(answers)}")
-        gpus, people, of = found
+        gpus, able = found
         holds &= least <= gpus <= most
-        if 0 < people < LEAST or of - people < LEAST:
-            shown = "a number of people that is not shown"
-        else:
-            shown = f"{people} of {of}"
         who = "half" if part == TYPICAL else "a quarter"
         what = f"at least {who} of the people may use {counted(gpus, 'GPU')} for {long.lower()}"
         said.append(what)
-        workings.append(Working.read(gpus, Row(_file(answers), f"{what} or longer", shown, _named(answers))))
+        workings.append(Working.read(gpus, Row(_file(answers), f"{what} or longer", able.text, _named(answers))))
     reason = f"{'; '.join(said)}; read so, typical is half of the people, and some a quarter; of {_named(answers)}"
     return Settled("holds" if holds else "differs", reason, workings[0].after(*workings))
 
@@ -144,9 +136,8 @@ def _compared(answers: Answers, id: str) -> list[Compared] | Missing:
     found = [each for each in compared(answers) if each.claim == id]
     if not found:
         return Missing(f"no column asks for it; of {_named(answers)}")
-    if hidden := next((each for each in found if each.value is None), None):
-        why = f"{hidden.count.text}, a number that is not shown" if hidden.count.hidden else "a number is not shown"
-        return Missing(f"{hidden.what}: {why}; of {_named(answers)}")
+    if few := next((each for each in found if each.value is None), None):
+        return Missing(f"{few.what}: fewer than {BASE} people, of whom no share is shown; of {_named(answers)}")
     return found
 
 

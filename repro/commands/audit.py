@@ -10,20 +10,23 @@ from typing import Any
 from .. import command
 from ..formats import FOR_MACHINES, add_format, counted, prose, render
 from ..predict.audit import Audited, audit, audit_measured, queue_summary, summary, without_queue
+from ..predict.traces import of_stack
 from ..report.causes import Cause, causes
 from ..run.reading import add_measured
 from ..run.reading import measured as read_measured
+from .day_options import add_stack
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_measured(parser, "audit this run's days as well")
+    add_stack(parser, "paper")
     add_format(parser)
 
 
 def main(given: argparse.Namespace) -> int:
     runs = read_measured(given.measured) if given.measured else None
     records = runs.records if runs else ()
-    rows = without_queue(audit())
+    rows = without_queue(audit(), of_stack(given.stack))
     measured = audit_measured(records)
     found = causes(rows, records)
     if given.format in FOR_MACHINES:
@@ -44,7 +47,8 @@ def main(given: argparse.Namespace) -> int:
         "Utilisation is of the dense peak on the data sheet, at the clock that it names; the bounds are those of the "
         "rounded days. MHz: the clock that the GPU would have had to hold with every unit busy. The cells that are "
         "left out are plausible; --format csv has them all. Without queue: the utilisation by the true days that the "
-        "printed ones imply, as the authors' clock leaves out kernels that are launched and yet to run."
+        "printed ones imply, as the authors' clock leaves out kernels that are launched and yet to run; "
+        f"the queue is predicted for {given.stack if given.stack == 'today' else 'the paper'}'s stack."
     )
     parts += [prose(_cause(number, cause), given.format) for number, cause in enumerate(found, 1)]
     print("\n\n".join(parts))

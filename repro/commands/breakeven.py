@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -14,12 +14,21 @@ from ..console import UserError
 from ..formats import Interval, counted, money_text
 from ..money import breakeven
 from ..money.breakeven import Case, Computed, Given, Tariff, first_run
-from ..money.choice import INSTEAD, audit_warnings, audit_warnings_text, believed
-from ..money.days import TrainingDays, days_on
+from ..money.days import ALONE, TrainingDays
 from ..money.prices import PriceList, amount, prices_text, rates_used, worth
 from ..money.renting import given_hours
 from ..paper.tables import quantities
-from .money import add_shared, check_run, given_in, read_gpu, read_gpus, read_prices, read_sum
+from .money import (
+    add_shared,
+    check_run,
+    days_on,
+    given_in,
+    model_days,
+    read_gpu,
+    read_gpus,
+    read_prices,
+    read_sum,
+)
 from .own_models import add_model
 from .printout import finite, printout
 
@@ -52,19 +61,18 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The comparisons, one for each rent, with sentences and notes, and the same with predicted days where the audit
-    warns of the printed ones."""
+    """The comparisons, one for each rent, with sentences and notes, and the days of the run, where it has some."""
 
     rows: list[Computed]
     sentences: list[str]
     notes: list[str]
-    instead: list[Computed] = field(default_factory=list)
+    run: TrainingDays | None = None
 
 
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     grams, grams_source = (None, None) if given.co2 is None else breakeven.intensity(given.co2, "--co2")
-    run = _run(given)
+    run, about = _run(given)
     if run is None and unit == "USD" and all(getattr(given, name) is None for name in _INPUTS):
         answer = _of_the_comment(given, grams)
     else:
@@ -72,11 +80,10 @@ def main(given: argparse.Namespace) -> int:
     print(
         printout(
             answer.sentences,
-            [_row(row, unit) for row in answer.rows],
-            [*answer.notes, *([f"CO2: {grams_source}."] if grams_source is not None else [])],
+            [_row(row, answer.run, unit) for row in answer.rows],
+            [*about, *answer.notes, *([f"CO2: {grams_source}."] if grams_source is not None else [])],
             given.format,
             currency=unit,
-            with_predicted_days=[_row(row, unit) for row in answer.instead],
         )
     )
     return 0
@@ -121,14 +128,6 @@ def _of_inputs(
     asked = breakeven.of_machine(run, inputs, prices, unit) if run else breakeven.of_comment(inputs, unit, prices.rates)
     _check_resale(given, asked.computed[0].case, unit)
     rows, notes = asked.computed, asked.notes
-    sentences, instead = [_sentence(rows, unit)], list[Computed]()
-    warned = audit_warnings(given.model, [run]) if run and given.model else {}
-    predicted = believed([run], warned)[0] if run else None
-    if predicted and predicted is not run:
-        instead = breakeven.of_machine(predicted, inputs, prices, unit).computed
-        instead_text = _sentence(instead, unit)
-        sentences.append(f"{INSTEAD.capitalize()}: {instead_text[0].lower()}{instead_text[1:]}")
-    notes += audit_warnings_text(warned, [run] if run else [])
     paid = asked.paid_in | given_in(given, _SUMS, unit)
     if given.prices is not None and run is None and not rates_used(paid, unit, prices.rates):
         raise UserError(
@@ -139,24 +138,25 @@ def _of_inputs(
     notes += prices_text(asked.quoted, paid, unit, prices.rates, date.today())
     if any(math.isinf(row.answer.runs.high) for row in rows):
         notes.append("No number of runs: there owning never pays, as its electricity costs no less than the rent.")
-    return _Answer(rows, sentences, notes, instead)
+    return _Answer(rows, [_sentence(rows, run, unit)], notes, run)
 
 
-def _run(given: argparse.Namespace) -> TrainingDays | None:
-    """Return the run on the named machine; None where none was named."""
+def _run(given: argparse.Namespace) -> tuple[TrainingDays | None, list[str]]:
+    """Return the run on the named machine, None where none was named, and a note on its days."""
     gpu = read_gpu(given)
     if gpu is None:
-        for option in ("model", "gpus", "measured", "predicted"):
+        for option in ("model", "gpus", "measured"):
             if getattr(given, option) is not None:
                 raise UserError(f"--{option} needs --gpu NAME: the machine to own or to rent")
-        return None
+        return None, []
     gpus = read_gpus(given) or 1
     check_run(given)
     if given.hours is not None:
-        return given_hours(gpu, gpus, formats.interval(given.hours, "--hours").value)
+        return given_hours(gpu, gpus, formats.interval(given.hours, "--hours").value), []
     if given.model is None:
         raise UserError("--gpu needs --model ID, or --hours H: how long is a run?")
-    return days_on(gpu, gpus, given.model, given.measured, given.predicted)[0]
+    known = model_days(given)
+    return days_on(known, gpu, gpus)[0], [known.asked.text]
 
 
 def _inputs(given: argparse.Namespace, prices: PriceList, unit: str, grams: Interval | None) -> Given:
@@ -201,7 +201,7 @@ def _check_resale(given: argparse.Namespace, case: Case, unit: str) -> None:
         raise UserError(f"--resale {given.resale}: expected no more than the machine costs, {least}")
 
 
-def _sentence(rows: list[Computed], unit: str) -> str:
+def _sentence(rows: list[Computed], run: TrainingDays | None, unit: str) -> str:
     row = min(rows, key=lambda row: row.case.rent.value)
     runs, whole, use = row.answer.runs, row.answer.whole_runs, row.answer.utilisation.value
     owning = f"Owning {row.what} for {money_text(row.case.machine.value, unit)}"
@@ -215,7 +215,7 @@ def _sentence(rows: list[Computed], unit: str) -> str:
     apart = ", before electricity," if row.electricity_currency is not None and row.converted is None else ""
     return (
         f"{owning} pays{apart} against {rent} from run {whole:,} on{bounds}: both have cost the same after "
-        f"{_share(use)} of its lifespan in use; hours of a run: {row.origin}."
+        f"{_share(use)} of its lifespan in use; hours of a run: {row.origin}{f', {run.source}' if run else ''}."
     )
 
 
@@ -243,13 +243,14 @@ def _apart(row: Computed, unit: str) -> list[str]:
     ]
 
 
-def _row(row: Computed, unit: str) -> dict[str, Any]:
+def _row(row: Computed, run: TrainingDays | None, unit: str) -> dict[str, Any]:
     runs, suffix = row.answer.runs, unit.lower()
     case = row.case
     return {
         "what": row.what,
         "provider": row.provider,
         "hours_a_run": finite(case.hours.value, 2),
+        **(run.beside if run is not None else ALONE).columns(),
         f"machine_{suffix}": finite(case.machine.value, 2),
         f"resale_{suffix}": finite(case.resale.value, 2),
         f"rent_per_hour_{suffix}": finite(case.rent.value, 4),

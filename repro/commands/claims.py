@@ -8,13 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import command
-from ..claims import Checked, check, check_all
+from ..claims import Checked, check, check_all, origins
 from ..claims.facts import shown
 from ..claims.measured import unsettling
 from ..console import say
 from ..formats import FOR_MACHINES, Format, add_format, path, prose, render
-from ..record import add_clock
+from ..predict.traces import of_stack
 from ..run.reading import add_measured, measured
+from .day_options import add_by, add_stack
 from .printout import answered
 
 
@@ -31,7 +32,8 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="check what is about the survey on these answers: the authors' artifacts/survey.csv, or others'; several "
         "times for several files",
     )
-    add_clock(parser)
+    add_by(parser, printed=False)
+    add_stack(parser, "paper")
     add_format(parser)
 
 
@@ -43,10 +45,11 @@ def main(given: argparse.Namespace) -> int:
         from .survey import read_answers  # with predictions, which nothing else here needs
 
         answers = read_answers(given.survey)
+    stack = of_stack(given.stack)
     if given.id is not None:
-        print(_traced(check(given.id, records, given.clock, answers), given.format))
+        print(_traced(check(given.id, records, given.by, answers, stack), given.format))
         return 0
-    checked = check_all(records, given.clock, answers)
+    checked = check_all(records, given.by, answers, stack)
     if runs and (why := unsettling(runs.records)):
         say(f"{runs.name}: {why}")
     if given.format in FOR_MACHINES:
@@ -54,7 +57,7 @@ def main(given: argparse.Namespace) -> int:
         return 0
     counts = Counter(one.verdict.replace("_", " ") for one in checked)
     text = ", ".join(f"{verdict} {number}" for verdict, number in counts.most_common())
-    answer = f"{len(checked)} claims: {text}. {command()} claims ID shows what a verdict stands on."
+    answer = f"{len(checked)} claims: {text}. {origins(checked)} {command()} claims ID shows what a verdict stands on."
     print(answered(answer, [render([_people(one, given.format) for one in checked], given.format)], given.format))
     return 0
 
@@ -66,6 +69,7 @@ def _people(one: Checked, format: Format) -> dict[str, Any]:
         "verdict": one.verdict.replace("_", " "),
         "published": claim.text,
         "recomputed": shown(one.working.value.value) if one.working else None,
+        "by true days": one.by_true_days.shown if one.by_true_days else None,
         "statement": claim.statement,
     }
     return row if format == "text" else row | {"source": claim.source, "reason": one.reason}
@@ -87,6 +91,9 @@ def _traced(one: Checked, format: Format) -> str:
     lines = [f"{claim.id}: {claim.statement} ({claim.source})"]
     lines.append(f"{mark}published: {claim.text}{_place(one)}")
     lines.append(f"{mark}verdict: {one.verdict.replace('_', ' ')}; {one.reason}")
+    if one.by_true_days:
+        number = claim.with_unit(one.by_true_days.shown)
+        lines.append(f"{mark}by true days: {number}, {one.by_true_days.origin}")
     parts = [prose(line, format) for line in lines]
     if rows:
         parts += ["", "Rows:", "", render([asdict(row) for row in rows], format)]

@@ -12,15 +12,17 @@ from .. import command, files, models
 from ..console import UserError
 from ..export.configurations import configurations
 from ..export.script import script
-from ..export.training import SCRIPT, Training, measured, predicted
+from ..export.training import SCRIPT, Training, fastest, measured
 from ..formats import count_if_given, figures, listing, path, shell_words
 from ..installation import installed
 from ..models import own
 from ..models.recipe import Recipe
+from ..money.days import DaysAsked
 from ..paper.own_gpu import own_gpu
 from ..predict.hardware import Machine, gpu_named
 from ..run.plan import ModernMethods
 from ..run.reading import measured as read_measured
+from .day_options import add_by, add_measured_days, add_stack, measured_days
 from .own_models import add_models
 
 
@@ -29,7 +31,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     add(
         "folder", nargs="?", type=path, metavar="DIR", help="results folder of a run: its fastest settings are exported"
     )
-    add("--predicted", action="store_true", help="in place of DIR: the settings that are predicted to be the fastest")
+    add(
+        "--predicted",
+        action="store_true",
+        help="in place of DIR: the settings that are the fastest by days that are known: measured, else projected, "
+        "else predicted",
+    )
     add_models(parser, "the recipe to train (default: the one of DIR)")
     add(
         "--methods",
@@ -41,6 +48,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     add(
         "--gpus", metavar="N", help="GPUs to train on, of each node (default: as many as are the fastest; predicted: 1)"
     )
+    add_by(parser, printed=False)
+    add_stack(parser, "today")
+    add_measured_days(parser)
     add("--nodes", metavar="N", help="nodes to train on (default: 1); only for --predicted")
     add(
         "--out", required=True, type=path, metavar="FOLDER", help="folder for the files, none of which may be there yet"
@@ -66,13 +76,16 @@ def _training(given: argparse.Namespace) -> Training:
     if given.folder is not None:
         if nodes is not None:
             raise UserError("--nodes: a measured run says how many it had; leave it out")
+        if given.measured is not None:
+            raise UserError(f"--measured adds days to --predicted: the settings of {given.folder} are its own")
         model = _model(given, models.find)
         return measured(read_measured([given.folder]), model, given.gpu, gpus, given.methods)
     model = _model(given, models.find_traced)
     if model is None or given.gpu is None:
         raise UserError(f"--predicted needs {'--models: which model?' if model is None else '--gpu: which GPU?'}")
     gpu = own_gpu(given.gpu) or gpu_named(given.gpu)
-    return predicted(models.find(model), Machine(gpu, gpus or 1, nodes or 1), given.methods)
+    asked = DaysAsked(given.by, given.stack, *measured_days(given), given.methods)
+    return fastest(models.find(model), Machine(gpu, gpus or 1, nodes or 1), asked)
 
 
 def _model(given: argparse.Namespace, check: Callable[[str], Recipe]) -> str | None:

@@ -6,24 +6,22 @@ import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from .. import models
 from ..console import UserError
 from ..formats import Interval, add_format, count_if_given, counted, listing, path
-from ..money.days import TrainingDays, predicted_days
+from ..money.days import DaysAsked, Measurement, ModelDays, TrainingDays
 from ..money.prices import GpuPrice, PriceList, Rental, amount, canonical_gpu, check, price_list, worth
 from ..money.renting import serving
-from ..paper.arithmetic import recipe_of
-from ..paper.gpus import OwnGpu
+from ..paper.gpus import Gpu, OwnGpu, by_name, paper_gpus
 from ..paper.own_gpu import own_gpu
-from ..paper.tables import cells
-from ..run.reading import add_measured
+from ..run.plan import ModernMethods
+from .day_options import add_by, add_measured_days, add_stack, measured_days
 
 _MOST_GPUS = 100_000  # as many as the largest clusters have
 GPU_OR_FILE = "only this GPU: a name, or a TOML file that describes one of your own"
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
-    """Add --prices, --currency, --measured, --predicted and --format."""
+    """Add --prices, --currency, --by, --stack, --measured and --format."""
     parser.add_argument(
         "--prices",
         type=path,
@@ -31,8 +29,9 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         help="TOML with prices of your own, which replace ours: see docs/prices.md",
     )
     parser.add_argument("--currency", metavar="CODE", help="currency of all sums, such as EUR (default: USD)")
-    add_measured(parser, "take days from this results folder in place of the paper's")
-    parser.add_argument("--predicted", action="store_const", const=True, help="add GPUs whose days are only predicted")
+    add_by(parser)
+    add_stack(parser, "today")
+    add_measured_days(parser)
     add_format(parser)
 
 
@@ -68,9 +67,63 @@ def unpriced(machines: Sequence[str], unit: str, so: str) -> list[str]:
     return [f"Without a price in {unit}, and so {so}: {message}; {way_out(unit)}."] if machines else []
 
 
+def model_days(
+    given: argparse.Namespace, methods: ModernMethods | None = None, trained: Iterable[Measurement] = ()
+) -> ModelDays:
+    """Return what is known of the days of --model."""
+    runs, shipped = measured_days(given)
+    known = ModelDays(given.model, DaysAsked(given.by, given.stack, runs, shipped, methods, tuple(trained)))
+    known.check_runs()
+    return known
+
+
+def days_on(
+    known: ModelDays, gpu: str | OwnGpu | None, gpus: int | None, prices: PriceList | None = None
+) -> list[TrainingDays]:
+    """Return the days on that GPU and that number of them; None matches all numbers, and of GPUs those of the paper,
+    whose kinds were measured, those that the user's file has prices of, and measured ones. Raise UserError where there
+    are none, naming those that are known."""
+    if isinstance(gpu, OwnGpu):
+        asked: list[Gpu] = [gpu]
+    else:
+        asked = [by_name()[each] for each in (_compared(prices) if gpu is None else [gpu]) if each in by_name()]
+    name = gpu.name if isinstance(gpu, OwnGpu) else gpu
+    if gpu is not None and gpus is not None and (row := known.on(asked[0], gpus)) is not None:
+        return [row]
+    days = known.everywhere(asked)
+    there = [row for row in days if name in (None, row.gpu)]
+    found = [row for row in there if gpus in (None, row.gpus)]
+    if not found:
+        machine = f"{gpus or ''} {name or ('GPU' if gpus == 1 else 'GPUs')}".strip()
+        counts = sorted({row.gpus for row in there})
+        names = f"{', '.join(map(str, counts))} {name or 'GPUs'}" if counts else ""
+        if known.traced is None and not counts:
+            names = listing(list(dict.fromkeys(row.gpu for row in days)))
+        raise UserError(f"{_unknown(known, gpus)} on {machine}{f'; known: {names}' if names else ''}")
+    return found
+
+
+def _compared(prices: PriceList | None) -> list[str]:
+    priced = [] if prices is None else [*prices.own_to_buy, *(rental.gpu for rental in prices.own_rentals)]
+    return list(dict.fromkeys([*paper_gpus(), *sorted(priced)]))
+
+
+def compared_text(gpu: str | OwnGpu | None) -> list[str]:
+    """Return a sentence on the GPUs that are compared where none is named."""
+    return [] if gpu else ["The paper's GPUs, measured ones and those that --prices has: --gpu names another."]
+
+
+def _unknown(known: ModelDays, gpus: int | None) -> str:
+    """Return the beginning of a sentence that says why a machine has no days."""
+    model = known.recipe.id
+    if known.asked.by == "printed":
+        return f"the paper prints no days of {model}"
+    return f"{model} does not train" if known.foretells(gpus) else f"nobody knows how long {model} takes"
+
+
 def without_days(
+    known: ModelDays,
     days: Sequence[TrainingDays],
-    given: argparse.Namespace,
     gpus: Iterable[str] = (),
     systems: Iterable[int] = (),
     rentals: Sequence[Rental] = (),
@@ -78,37 +131,25 @@ def without_days(
     """Return sentences on the entries of --prices that no row can have: the model does not fit there, or its days are
     not known. `gpus` are GPUs, `systems` numbers of GPUs in a system, `rentals` rented machines. A price that the user
     wrote is not ignored silently."""
-    known = {row.gpu for row in days}
+    there = {row.gpu for row in days}
+    hired = {(one.gpu, one.gpus) for one in rentals if not any(serving([one], row.gpu, row.gpus) for row in days)}
+    lacking = {  # pairs of GPU and number; "" and None mean any
+        *hired,
+        *((gpu, None) for gpu in set(gpus) - there),
+        *(("", number) for number in set(systems) - {row.gpus for row in days}),
+    }
 
-    def lacking(rows: Sequence[TrainingDays]) -> set[tuple[str, int]]:
-        """Return pairs of GPU and number; "" and 0 mean any."""
-        there = {row.gpu for row in rows}
-        hired = {(one.gpu, one.gpus) for one in rentals if not any(serving([one], row.gpu, row.gpus) for row in rows)}
-        return (
-            hired | {(gpu, 0) for gpu in set(gpus) - there} | {("", n) for n in set(systems) - {r.gpus for r in rows}}
+    def message(machines: Iterable[tuple[str, int | None]]) -> str:
+        ordered = sorted(machines, key=lambda each: (each[0] == "", each[0], each[1] or 0))
+        names = (
+            f"{n} {gpu}" if gpu in there else gpu or f"machines with {counted(n or 0, 'GPU')}" for gpu, n in ordered
         )
+        return listing(list(dict.fromkeys(names)))
 
-    def message(machines: set[tuple[str, int]]) -> str:
-        whole = sorted({gpu for gpu, _ in machines if gpu and gpu not in known})
-        numbered = [f"{number} {gpu}" for gpu, number in sorted(machines) if gpu in known]
-        return listing(
-            whole + numbered + [f"machines with {counted(n, 'GPU')}" for gpu, n in sorted(machines) if not gpu]
-        )
-
-    found, sentences = lacking(days), []
-    if given.model in models.IDS:
-        full = {(c.gpu, c.gpus) for c in cells("1") if c.state == "infeasible" and recipe_of(c.model).id == given.model}
-        if too_large := found & full:
-            sentences.append(f"In --prices, but {given.model} does not fit there: {message(too_large)}.")
-        found -= full
-    if found:
-        foretold = set[tuple[str, int]]()
-        if not given.predicted and given.model in models.IDS:
-            foretold = found - lacking([*days, *predicted_days(given.model)])
-        predicted = f"; --predicted brings predicted days on {message(foretold)}" if foretold else ""
-        unknown = f"In --prices, but nobody knows how long {given.model} takes there"
-        sentences.append(f"{unknown}: {message(found)}{predicted}.")
-    return sentences
+    kinds: dict[str, set[tuple[str, int | None]]] = {}
+    for machine in lacking:
+        kinds.setdefault(_unknown(known, machine[1]), set()).add(machine)
+    return [f"In --prices, but {why} there: {message(machines)}." for why, machines in sorted(kinds.items())]
 
 
 def way_out(unit: str) -> str:
@@ -134,6 +175,8 @@ def read_any_gpu(given: argparse.Namespace, prices: PriceList) -> tuple[str | Ow
     gpu = own_gpu(given.gpu)
     if gpu is None:
         return read_gpu(given), prices
+    if any(given.measured or ()):
+        raise UserError(f"--measured changes nothing of --gpu {gpu.file}, whose days are predicted: leave it out")
     if gpu.price is None or gpu.quoted is None:
         return gpu, prices
     price = GpuPrice(gpu.name, *gpu.price, gpu.quoted, gpu.source)
@@ -146,6 +189,5 @@ def check_run(given: argparse.Namespace) -> None:
         return
     if given.model is not None:
         raise UserError("--model and --hours exclude each other: both say how long a run takes")
-    for option in ("measured", "predicted"):
-        if getattr(given, option) is not None:
-            raise UserError(f"--{option} needs --model ID: which model's days?")
+    if given.measured is not None:
+        raise UserError("--measured needs --model ID: which model's days?")

@@ -11,7 +11,7 @@ from ..console import UserError, say
 from ..models import own
 from ..models import specification as specifications
 from ..models.recipe import Precision, Recipe, Text
-from ..models.specification import SPELLINGS, Fields
+from ..models.specification import SPELLINGS, Fields, Specification, left_out
 
 _COUNTS = ("batch_size", "training_steps", "sequence", "image_size")
 _QUANTITIES = ("tokens", "images", "dataset_size")
@@ -69,7 +69,7 @@ def register(given: argparse.Namespace) -> None:
         found = describe(specification)
         own.register(found)
         ids[text] = found.paper.id
-        say(_summary(found.recipe("paper"), specification.fields))
+        say(_summary(found.recipe("paper"), specification, found.paper.frozen.weights))
     setattr(given, option, ",".join(ids.get(text, text) for text in texts))
 
 
@@ -117,9 +117,10 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _summary(recipe: Recipe, given: Fields) -> str:
-    """Return a line on a model, with the defaults that were taken."""
-    inputs = recipe.inputs
+def _summary(recipe: Recipe, specification: Specification, frozen: int) -> str:
+    """Return a line on a model, with the defaults that were taken and with what of it was left out."""
+    inputs, given = recipe.inputs, specification.fields
+    ignored = left_out(specification.config) if specification.source == "transformers" else []
     sized = (
         f"sequence {inputs.sequence}{_default(given.sequence, 'its own')}"
         if isinstance(inputs, Text)
@@ -131,7 +132,13 @@ def _summary(recipe: Recipe, given: Fields) -> str:
         f"example; {optimizer}, {recipe.precision}{_default(given.precision)}, {sized}; shards "
         f"and checkpoints {recipe.layer}{_default(given.layer, 'found')}; {recipe.training_steps:,} steps of "
         f"{recipe.batch_size:,}"
+        + (f"; {_millions(frozen)} weights take no part, and are frozen" if frozen else "")
+        + (f"; left out of its configuration, as no part of the model: {', '.join(ignored)}" if ignored else "")
     )
+
+
+def _millions(weights: int) -> str:
+    return f"{weights / 1e6:.2g} M" if weights >= 5e4 else f"{weights:,}"
 
 
 def _default(given: object, otherwise: str = "default") -> str:

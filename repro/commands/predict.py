@@ -10,25 +10,27 @@ from typing import Any, cast, get_args
 
 from .. import models
 from ..console import DATA, UserError, say
-from ..formats import FOR_MACHINES, Format, add_format, count_if_given, listing, network, path, prose, render
+from ..formats import FOR_MACHINES, Format, add_format, count_if_given, figures, listing, network, path, prose, render
 from ..models.recipe import Recipe
-from ..paper.arithmetic import paper_gpu
-from ..paper.gpus import Gpu, OwnGpu, paper_gpus
+from ..money.days import WHOSE, DaysAsked, ModelDays, SettingsDays
+from ..paper.arithmetic import paper_gpu, recipe_of
+from ..paper.gpus import OwnGpu, paper_gpus
 from ..paper.own_gpu import own_gpu
-from ..paper.tables import TABLES, Place, all_cells
-from ..predict import calibration, own, report, scores, traces
+from ..paper.settings import NAIVE
+from ..paper.tables import TABLES, Cell, all_cells
+from ..predict import calibration, report, scores, traces
 from ..predict.calibration import here, load_probes
-from ..predict.forecast import forecast, predicted, ranked
+from ..predict.forecast import forecast, ranked
 from ..predict.hardware import Machine, gpu_named
 from ..predict.modern import row as modern_row
 from ..predict.modern import table_1, today
 from ..predict.report import Comparison, accuracy_text, compared_trials
+from ..predict.traces import Stack
 from ..record import Record
 from ..run.plan import Methods, ModernMethods, settings_for
-from ..run.projection import projections
-from ..run.reading import Joined, Reading, add_measured, read
-from ..run.reading import measured as read_measured
+from ..run.reading import Joined, Reading, join, read
 from ..validity import Answer, disturbance
+from .day_options import add_measured_days, measured_days
 from .own_models import add_models
 from .printout import answered
 
@@ -53,8 +55,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="settings to predict (default: all); modern: also with the parts of today's training software, see "
         "docs/modern.md, without --gpu for Table 1",
     )
-    add_measured(
-        parser, "put this run beside the tables, or beside --gpu or --probes; of one GPU: project it to --gpus"
+    add_measured_days(parser)
+    parser.add_argument(
+        "--stack",
+        choices=get_args(Stack),
+        help="predict for the paper's software stack, the default without --gpu, or for today's, the newest traces, "
+        "the default with --gpu",
     )
     parser.add_argument("--validate", action="store_true", help="print the errors of the predictions")
     add_format(parser)
@@ -63,12 +69,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     if given.validate:
         return _validate(given)
-    if given.measured is not None and given.methods is not None:
+    if given.methods is not None and any(given.measured or ()):
         raise UserError(f"--methods {given.methods} changes nothing beside --measured, whose trials say their settings")
-    runs = read_measured(given.measured) if given.measured is not None else None  # it may describe models
+    readings, shipped = measured_days(given)  # they may describe models
+    runs = join(*readings) if readings else None
     wanted = [models.find(id) for id in models.listed(given.models, models.find_traced)]
     gpus, nodes = (count_if_given(getattr(given, name), f"--{name}") or 1 for name in ("gpus", "nodes"))
     methods = cast(Methods, given.methods or "all")
+    of_machine = given.gpu is not None or given.probes is not None
+    asked = DaysAsked("true", given.stack or ("today" if of_machine else "paper"), readings, shipped)
     if given.probes is not None:
         if given.gpu is not None or given.nodes is not None or given.network is not None:
             raise UserError("--probes names a machine of one node: leave --gpu, --nodes and --network out")
@@ -88,16 +97,19 @@ def main(given: argparse.Namespace) -> int:
         raise UserError("--gpus, --nodes and --network are of GPUs of one kind: name it with --gpu, as in --gpu A100")
     elif methods in get_args(ModernMethods):
         models.listed(given.models, models.find_of_paper)
+        if given.stack is not None:
+            raise UserError(
+                f"--stack {given.stack}: the parts of --methods {methods} are predicted for today's stack alone"
+            )
         return _modern_table(given.format, {recipe.name for recipe in wanted})
     elif given.methods is not None:
         raise UserError(f"--methods {methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
     else:
         models.listed(given.models, models.find_of_paper)
-        return _tables(given.format, {recipe.name for recipe in wanted}, runs)
+        return _tables(given.format, {recipe.name for recipe in wanted}, asked)
     if runs is not None:
-        known = machine.gpu if given.probes is None else probes
-        return _beside(given.format, runs, machine, fitted, wanted, device, known)
-    return _machine(given.format, machine, fitted, wanted, methods)
+        return _beside(given.format, runs, machine, fitted, wanted, device, asked)
+    return _machine(given.format, machine, fitted, wanted, methods, asked)
 
 
 def _machine(
@@ -106,31 +118,33 @@ def _machine(
     fitted: calibration.Calibration,
     wanted: Sequence[Recipe],
     methods: Methods,
+    asked: DaysAsked,
 ) -> int:
     """Print the search space of each recipe on one machine, the fastest first."""
-    stack, why = _traced_for(None)
-    stacks = {recipe.id: own.stack() if models.is_own(recipe.id) else stack for recipe in wanted}
-    if all(models.is_own(recipe.id) for recipe in wanted):
-        stack, why = own.stack(), "what is installed here, of your own model"
-    found = []
+    found, sources = list[tuple[ModelDays, list[SettingsDays]]](), dict[str, None]()
     for recipe in wanted:
+        known = ModelDays(recipe.id, asked)
+        assert known.traced is not None
         settings = settings_for(recipe, methods, machine.gpu, machine.world)
-        group = [forecast(recipe, machine, each, fitted, stack) for each in settings]
+        if methods == "all":
+            settings += [each for each in known.measured_settings(machine) if each not in settings]
+        group = [forecast(recipe, machine, each, fitted, known.traced) for each in settings]
         if methods in get_args(ModernMethods):
-            both = today(recipe, machine, fitted, stack)
+            both = today(recipe, machine, fitted, known.traced)
             group += [both.free_lunch, both.exact, *([both.all] if methods == "modern" else [])]
-        found.append(list({each.settings: each for each in ranked(group)}.values()))
+        found.append((known, [each for each in known.on_settings(machine, group) if each.forecast is not None]))
+        sources[f"{known.stack}, {report.from_traces(known.traced)}"] = None
     if format in FOR_MACHINES:
-        print(render([report.row(each, stacks[each.recipe]) for group in found for each in group], format))
+        print(render([_row(each, known) for known, group in found for each in group], format))
         return 0
-    answer = "\n".join(report.sentence(group) for group in found)
-    best = [report.fastest(group) for group in found]
+    answer = "\n".join(_sentence(group, known) for known, group in found)
+    beside = any(each.elsewhere for _, group in found for each in group)
+    best = [_line(group[0], beside) | ({} if group[0].feasible else {"settings": None}) for _, group in found]
     rest = [f"The fastest of each:\n\n{render(best, format)}"] if len(found) > 1 else []
-    rest += [render([report.line(each) for each in group], format) for group in found]
-    about = f"Predicted, not measured, {report.traced(stack, why)}"
-    if stack != traces.PAPER_STACK:
-        paper = traces.PAPER_STACK.transformers
-        about += f"\nWithout --gpu, Tables 1 and 4 are predicted from the paper's traces, of transformers {paper}."
+    rest += [render([_line(each, beside) for each in group], format) for _, group in found]
+    about = f"Predicted, not measured, are days for {listing(list(sources))}."
+    if asked.stack != "paper":
+        about += "\nWithout --gpu, Tables 1 and 4 are predicted for the paper's stack (--stack)."
     if isinstance(machine.gpu, OwnGpu):
         about += f"\n{machine.gpu.note}"
     print(answered(answer, [*rest, prose(about, format)], format))
@@ -173,10 +187,10 @@ def _beside(
     fitted: calibration.Calibration,
     wanted: Sequence[Recipe],
     device: str,
-    known: Gpu | calibration.Probes,
+    asked: DaysAsked,
 ) -> int:
-    """Print the trials measured on this machine, each with its prediction by the traces of its run's stack; where one
-    device of it was measured alone, what that projects."""
+    """Print the trials measured on this machine, each with its prediction by the traces of its run's stack; where
+    another number of its GPUs was measured, its predictions corrected by that."""
     ids = {recipe.id for recipe in wanted}
     found, rows = list[Comparison](), list[dict[str, Any]]()
     sources: dict[str, list[str]] = {}
@@ -193,12 +207,11 @@ def _beside(
         rows += [report.beside_row(each, stack) for each in there]
         if there:
             sources.setdefault(report.traced(stack, why), []).append(str(run.folder))
-    if not found and machine.nodes == 1:
-        projected = projections((each for each in runs.records if each.recipe in ids), device, machine.gpus, known)
-        if groups := [
-            group for recipe in wanted if (group := [each for each in projected if each.recipe == recipe.id])
-        ]:
-            return _projected(format, machine, fitted, groups, _traced_for(None)[0])
+    if not found and machine.probed is None and machine.nodes == 1:
+        corrected = {each.recipe for each in runs.records if each.device == device and each.like_papers} & ids
+        if corrected:
+            of_them = [recipe for recipe in wanted if recipe.id in corrected]
+            return _machine(format, machine, fitted, of_them, "all", asked)
     if not found:
         where = f"{f'{machine.nodes} nodes of ' if machine.nodes > 1 else ''}{machine.gpus} x {device}"
         raise UserError(f"{runs.name} has no trial of these models that ran on {where}: {_had(runs.records)}")
@@ -216,37 +229,22 @@ def _beside(
         )
     )
     table = render([report.beside_line(row) for row in rows], format)
-    print(answered(accuracy_text(found), [table, prose(about, format)], format))
+    answer = [*_true_days(machine, {each.record.recipe for each in found}, asked), accuracy_text(found)]
+    print(answered("\n".join(answer), [table, prose(about, format)], format))
     return 0
 
 
-def _projected(
-    format: Format,
-    machine: Machine,
-    fitted: calibration.Calibration,
-    groups: Sequence[Sequence[Record]],
-    stack: traces.Traced,
-) -> int:
-    """Print each recipe's settings on this machine, the fastest first: projected from one measured device where its
-    records allow that, else predicted."""
-    tables = []
-    for group in groups:
-        recipe, by_settings = group[0].recipe_and_settings[0], {record.settings: record for record in group}
-        traced = own.stack() if models.is_own(recipe.id) else stack
-        settings = settings_for(recipe, "all", machine.gpu, machine.world)
-        settings += [ran for record in group if (ran := record.recipe_and_settings[1]) not in settings]
-        predicted = ranked(forecast(recipe, machine, each, fitted, traced) for each in settings)
-        tables.append(report.projected_rows(predicted, by_settings))
-    if format in FOR_MACHINES:
-        print(render([row for rows in tables for row in rows], format))
-        return 0
-    answer = "\n".join(map(report.projected_sentence, tables))
-    about = (
-        "Projected: one device was measured, and the communication with the others is modelled (docs/projection.md). "
-        "Predicted: nothing was measured."
-    )
-    print(answered(answer, [*(render(rows, format) for rows in tables), prose(about, format)], format))
-    return 0
+def _true_days(machine: Machine, recipes: Iterable[str], asked: DaysAsked) -> list[str]:
+    """Return a sentence on the true days of each recipe on a machine of the catalogue that was measured."""
+    if machine.probed is not None or machine.nodes > 1:
+        return []
+    known = ((models.find(id), ModelDays(id, asked).on(machine.gpu, machine.gpus)) for id in sorted(recipes))
+    return [
+        f"{recipe.name} on {machine.gpus} x {machine.gpu.name}: {days.origin} {figures(days.days.value)} days "
+        f"({days.source})."
+        for recipe, days in known
+        if days is not None and days.origin != "predicted"
+    ]
 
 
 def _disturbed(records: Iterable[Record]) -> list[str]:
@@ -271,32 +269,30 @@ def _had(records: Sequence[Record]) -> str:
     return f"it has {'; '.join(there) or 'none'}"
 
 
-def _tables(format: Format, names: set[str], runs: Joined | None) -> int:
+def _tables(format: Format, names: set[str], asked: DaysAsked) -> int:
     fitted = calibration.calibrations()[calibration.EVERYTHING]
-    measured: dict[tuple[str, Place], float | None] = {
-        (verdict.table, verdict.place): verdict.authors.days  # predictions are for the authors' clock
-        for verdict in (runs.verdicts if runs else ())
-    }
-    if runs and not any(days is not None for days in measured.values()):
+    known = {recipe_of(model).id: ModelDays(recipe_of(model).id, asked) for model in sorted(names)}
+    judged = [verdict for run in asked.runs for verdict in run.verdicts]
+    if asked.runs and all(verdict.true.days is None for verdict in judged):
         raise UserError(
-            f"{runs.name} has measured days of no cell of Tables 1 and 4: with --gpu or --probes the trials of "
-            "its machine stand beside their predictions"
+            f"{listing([str(run.folder) for run in asked.runs])} has measured days of no cell of Tables 1 and 4: with "
+            "--gpu or --probes the trials of its machine stand beside their predictions"
         )
-    listed = [cell for cell in all_cells() if cell.model in names]
-    rows = [report.cell_row(cell, predicted(cell, fitted), measured.get((cell.table, cell.place))) for cell in listed]
+    rows = [_cell(known[recipe_of(cell.model).id], cell) for cell in all_cells() if cell.model in names]
     if format in FOR_MACHINES:
         print(render(rows, format))
         return 0
     for table in TABLES:
-        what = "the best of the search" if table == "1" else "naive settings"
+        what = "the fastest of the search" if table == "1" else "naive settings"
         grid = render(report.grid(row for row in rows if row["table"] == table), format)
         print(f"Table {table}, days with {what}: printed (predicted true days; by the authors' clock)\n\n{grid}\n")
     between = listing([f"{low:.2f} and {high:.2f} on {gpus}" for gpus, (low, high) in _intervals(fitted).items()])
+    on = "on the same stack" if asked.stack == "today" else "on newer packages"
     print(
-        "A dash is infeasible, ? a mark that the copy at hand has lost; with --measured a measured number follows a "
-        f"slash. The paper's days are by the authors' clock: 8 of 10 lie between {between} times what is predicted of "
-        f"it. Predicted, not measured, {report.from_traces(traces.PAPER_STACK)}, which the printed days are of. "
-        "With --gpu they are those nearest to what is installed here."
+        "A dash is infeasible, ? a mark that the copy at hand has lost; measured true days follow a slash, "
+        f"{on}. The paper's days are by the authors' clock: 8 of 10 lie between {between} times what is predicted of "
+        f"it. Predicted, not measured, for {WHOSE[asked.stack]} stack, "
+        f"{report.from_traces(traces.of_stack(asked.stack))}."
     )
     return 0
 
@@ -309,6 +305,63 @@ def _intervals(fitted: calibration.Calibration) -> dict[str, calibration.Factors
         assert interval is not None, "the paper has days of it"
         found.setdefault(interval, []).append(name)
     return {" and ".join(names): interval for interval, names in found.items()}
+
+
+def _cell(known: ModelDays, cell: Cell) -> dict[str, Any]:
+    """Return the days of a cell of Table 1 or 4: the true ones, and those that are printed, predicted and measured."""
+    machine, naive = Machine(paper_gpu(cell.gpu), cell.gpus), cell.table == "4"
+    foretold = [known.forecast(machine, NAIVE)] if naive else ranked(known.searched(machine))
+    rows = known.on_settings(machine, foretold)
+    best = next(row for row in rows if row.settings == NAIVE.id) if naive else known.fastest(rows)
+    measured = known.measured(cell.gpu, cell.gpus, naive)
+    return {
+        **report.cell_row(cell, foretold[0]),
+        "days": best.days.value if best and best.days else None,
+        "origin": best.origin if best else "predicted",
+        "measured_days": measured.true_days if measured else None,
+        "measured_on": measured.stack if measured else None,
+    }
+
+
+def _row(each: SettingsDays, known: ModelDays) -> dict[str, Any]:
+    """Return all that is known of settings as a row."""
+    assert each.forecast is not None
+    assert known.traced is not None
+    foretold, there = each.forecast, each.measurement or each.elsewhere
+    row = report.row(foretold, known.traced)
+    bounds = (each.days.low, each.days.high) if each.bounds and each.days else (None, None)
+    return row | {
+        "origin": each.origin,
+        "feasible": each.feasible,
+        "micro_batch": each.micro_batch,
+        "days": each.days and each.days.value,
+        "days_low": bounds[0],
+        "days_high": bounds[1],
+        "predicted_days": row["days"],
+        "measured_days": there and there.true_days,
+        "measured_on": there and there.stack,
+        "source": each.source,
+    }
+
+
+def _line(each: SettingsDays, beside: bool) -> dict[str, Any]:
+    """Return the values of settings that a table shows to people; `beside` those measured on the other stack."""
+    assert each.forecast is not None
+    line = report.line(each.forecast)
+    first = {"model": line["model"], "settings": each.settings, "MBS": each.micro_batch}
+    days = {"days": each.days and each.days.value, "origin": each.origin}
+    other = {"measured on the other stack": each.elsewhere and each.elsewhere.true_days} if beside else {}
+    return first | days | other | {key: value for key, value in line.items() if key not in first}
+
+
+def _sentence(rows: Sequence[SettingsDays], known: ModelDays) -> str:
+    """Describe the fastest settings: what was measured or projected of them, and what is predicted."""
+    best = rows[0]
+    text = ""
+    if best.origin != "predicted":
+        days = f"{figures(best.days.value)} days" if best.days else "out of memory"
+        text = f"{best.origin} {days} ({best.source}); "
+    return report.sentence([row.forecast for row in rows if row.forecast], known.stack, text)
 
 
 def _validate(given: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -12,13 +12,23 @@ from .. import command, formats
 from ..console import UserError
 from ..formats import counted
 from ..money import choice, offers
-from ..money.choice import INSTEAD, AuditWarning, Choice, audit_warnings, audit_warnings_text, believed
-from ..money.days import TrainingDays, days_on, modern_days
+from ..money.days import ModelDays, TrainingDays
 from ..money.offers import Offer
 from ..money.prices import PriceList, old, prices_text
 from ..money.renting import in_proportion_text
 from ..paper.gpus import OwnGpu
-from .money import GPU_OR_FILE, add_shared, read_any_gpu, read_prices, unpriced, way_out, without_days
+from .money import (
+    GPU_OR_FILE,
+    add_shared,
+    compared_text,
+    days_on,
+    model_days,
+    read_any_gpu,
+    read_prices,
+    unpriced,
+    way_out,
+    without_days,
+)
 from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
@@ -67,32 +77,24 @@ class _Asked:
 
 def main(given: argparse.Namespace) -> int:
     asked, today = _asked(given), date.today()
-    if given.methods is not None and given.predicted:
-        raise UserError("--methods predicts days wherever none are measured: leave out --predicted")
-    if given.methods is None:
-        days = days_on(asked.gpu, None, given.model, given.measured, given.predicted)
-    else:
-        days = modern_days(asked.gpu, given.model, given.measured, given.methods == "modern:exact")
+    known = model_days(given, given.methods)
+    days = days_on(known, asked.gpu, None, asked.prices)
     found = _offered(days, asked)
     if not found and isinstance(asked.gpu, OwnGpu) and asked.gpu.price is None:
         raise UserError(f'{asked.gpu.file}: price is missing, such as price = "1300 USD" and its day, quoted = {today}')
     if not found:
         raise UserError(f"no machine that trains {given.model} has a price in {asked.unit}; {way_out(asked.unit)}")
     chosen = choice.choose(found, asked.budget, asked.deadline)
-    warned = audit_warnings(given.model, chosen.ranked)
-    predicted = _offered(believed(days, warned), asked)
-    instead, other = _instead(chosen, predicted, warned, asked) if warned else ("", None)
     rows = [_row(rank, offer, found, rank <= chosen.fitting, today) for rank, offer in enumerate(chosen.ranked, 1)]
     print(
         printout(
-            [_answer(chosen, given.model, predicted, warned), *filter(None, [instead])],
+            [choice.answer(chosen, given.model)],
             rows,
-            _notes(given, asked, days, found, warned, today),
+            _notes(known, asked, days, found, today),
             given.format,
             rule=chosen.rule,
             currency=asked.unit,
             best=rows[0],
-            best_with_predicted_days=other and _row(1, other, predicted, True, today),
             pareto_front=[row for row in rows if row["pareto"]],
         )
     )
@@ -116,35 +118,11 @@ def _offered(days: Sequence[TrainingDays], asked: _Asked) -> list[Offer]:
     return own + (offers.rented(days, asked.prices, asked.unit, asked.runs) if asked.rents else [])
 
 
-def _answer(chosen: Choice, model: str, predicted: Sequence[Offer], warned: Mapping[str, AuditWarning]) -> str:
-    """Return a sentence on the choice; where its days have a warning, with the predicted days."""
-    best = chosen.ranked[0]
-    warning = warned.get(best.machine)
-    same = next((offer.days for offer in predicted if offer.how == best.how and offer.origin == "predicted"), None)
-    return choice.answer(chosen, model, warning.message(same) if warning else None)
-
-
-def _instead(
-    chosen: Choice, predicted: Sequence[Offer], warned: Mapping[str, AuditWarning], asked: _Asked
-) -> tuple[str, Offer | None]:
-    """Return a sentence on the choice with predicted days in place of those with a warning, and that offer, if there is
-    one; an empty sentence and None where warnings do not change the choice."""
-    try:
-        other = choice.choose(predicted, asked.budget, asked.deadline)
-    except UserError as error:
-        return f"{INSTEAD.capitalize()}: {error}.", None
-    best = chosen.ranked[0]
-    if best.machine not in warned and other.ranked[0].how == best.how:
-        return "", None
-    return f"{INSTEAD.capitalize()}: {choice.brief(other)}.", other.ranked[0]
-
-
 def _notes(
-    given: argparse.Namespace,
+    known: ModelDays,
     asked: _Asked,
     days: Sequence[TrainingDays],
     found: Sequence[Offer],
-    warned: Mapping[str, AuditWarning],
     today: date,
 ) -> list[str]:
     unit, prices, runs = asked.unit, asked.prices, asked.runs
@@ -155,18 +133,19 @@ def _notes(
         f"experiment is one run's share of a machine's {offers.lifespan_years():g} years, or its rent, of a reserved "
         f"instance its share of the term. Electricity is not counted ({command()} breakeven --electricity SUM counts "
         "it).",
-        *([_MODERN] if given.methods is not None else []),
+        known.asked.text,
+        *compared_text(asked.gpu),
+        *([_MODERN] if known.asked.methods is not None else []),
         *([_RANKED] if asked.budget is asked.deadline is None else []),
         *interval_text(offer.bounds for offer in found),
-        *audit_warnings_text(warned, found),
         *([in_proportion_text(), _SPOT] if asked.rents else []),
         *(offers.rentals_left_out(days, prices, unit) if asked.rents else []),
         *unpriced(without, unit, "not here to buy" if asked.buys and asked.rents else "not here"),
         *([asked.gpu.note] if isinstance(asked.gpu, OwnGpu) else []),
         *(
             without_days(
+                known,
                 days,
-                given,
                 prices.own_to_buy if asked.buys else (),
                 prices.own_systems if asked.buys else (),
                 prices.own_rentals if asked.rents else (),
@@ -195,6 +174,7 @@ def _row(rank: int, offer: Offer, found: list[Offer], fits: bool, today: date) -
         f"cost_{unit}": finite(offer.cost, 2),
         "days": finite(offer.days, 3),
         **bounds(offer.bounds),
+        **offer.beside.columns(),
         f"cost_per_experiment_{unit}": finite(offer.cost_per_experiment, 2),
         "fits": fits,
         "lasts": not offer.wears_out,

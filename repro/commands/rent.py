@@ -13,15 +13,26 @@ from .. import formats, models
 from ..console import UserError
 from ..export import kept
 from ..export.kept import Kept
-from ..formats import Interval, are, bounds_text, figures, money_text, short_days
+from ..formats import are, bounds_text, figures, money_text, short_days
 from ..money import renting
-from ..money.choice import INSTEAD, audit_warnings, audit_warnings_text, believed
-from ..money.days import TrainingDays, days_on
+from ..money.days import UNKNOWN, Measurement, ModelDays, TrainingDays
 from ..money.offers import machine_paid_in, machine_price, older_price
 from ..money.prices import PriceList, old, prices_text
 from ..money.renting import Interruptions, Rented, Spot, daly, young
 from ..paper.tables import quantities
-from .money import add_shared, check_run, given_in, read_gpu, read_gpus, read_prices, read_sum, without_days
+from .money import (
+    add_shared,
+    check_run,
+    compared_text,
+    days_on,
+    given_in,
+    model_days,
+    read_gpu,
+    read_gpus,
+    read_prices,
+    read_sum,
+    without_days,
+)
 from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
@@ -66,13 +77,12 @@ def main(given: argparse.Namespace) -> int:
     gpu = read_gpu(given)
     gpus = read_gpus(given)
     if given.model is None and given.hours is None:
-        for option in (*_SPOT, *_CHECKPOINTS, "storage", "storage_price", "measured", "predicted", "currency"):
+        for option in (*_SPOT, *_CHECKPOINTS, "storage", "storage_price", "measured", "currency"):
             if getattr(given, option) is not None:
                 raise UserError(f"--{option.replace('_', '-')} needs a run: --model ID, or --hours with --gpu")
         print(printout(*_prices(prices, gpu, gpus, unit), given.format))
     else:
-        printed, instead = _runs(given, trained, prices, gpu, gpus, unit)
-        print(printout(*printed, given.format, currency=unit, best_with_predicted_days=instead))
+        print(printout(*_runs(given, trained, prices, gpu, gpus, unit), given.format, currency=unit))
     return 0
 
 
@@ -125,7 +135,7 @@ def _trained(given: argparse.Namespace) -> dict[Path, Kept]:
     one of another model, and where the time of a checkpoint is given as well."""
     if given.model is None and given.hours is None:
         return {}
-    found = {folder: one for folder in given.measured or () if (one := kept.read(folder)) is not None}
+    found = {folder: one for folder in given.measured or () if folder and (one := kept.read(folder))}
     for folder, one in found.items():
         if given.model not in (None, one.recipe):
             raise UserError(f"--measured {folder} trained {one.recipe}, not {given.model}")
@@ -143,6 +153,16 @@ def _trained(given: argparse.Namespace) -> dict[Path, Kept]:
     return found
 
 
+def _measurements(trained: dict[Path, Kept]) -> list[Measurement]:
+    """Return the days that train.py took."""
+    return [
+        Measurement(
+            *(one.device, one.count, one.settings, one.days, None, one.micro_batch, UNKNOWN, f"{folder}, train.py")
+        )
+        for folder, one in trained.items()
+    ]
+
+
 def _runs(
     given: argparse.Namespace,
     trained: dict[Path, Kept],
@@ -150,37 +170,27 @@ def _runs(
     gpu: str | None,
     gpus: int | None,
     unit: str,
-) -> tuple[Printed, Row | None]:
-    """Return a run on every rental that serves it, and the best with predicted days where warnings matter."""
-    runs, spot, storage = _asked(given, trained, gpu, gpus), _spot(given), _storage(given, prices, unit)
+) -> Printed:
+    """Return a run on every rental that serves it."""
+    known = None if given.model is None else model_days(given, trained=_measurements(trained))
+    runs, spot, storage = _asked(given, known, prices, gpu, gpus), _spot(given), _storage(given, prices, unit)
     found = renting.rented_runs(runs, prices.rentals, unit, prices.rates, spot, storage)
     lacking = renting.unrated(runs, prices.rentals, unit, prices.rates)
     if not found:
         raise UserError(lacking) if lacking else _nobody_rents(", ".join(run.machine for run in runs))
     today = date.today()
-    best, warned = _best(found, spot), audit_warnings(given.model, [row.run for row in found]) if given.model else {}
-    predicted = renting.rented_runs(believed(runs, warned), prices.rentals, unit, prices.rates, spot, storage)
-    warning, instead = warned.get(best.run.machine), None
-    same = next(row.days for row in predicted if (row.run.machine, row.rental) == (best.run.machine, best.rental))
-    sentences = [_cheapest(best, unit, spot, warning.message(same if warning.instead else None) if warning else "")]
-    if warned and math.isfinite(best.cost):
-        other = _best(predicted, spot)
-        if warning or (other.run.machine, other.rental) != (best.run.machine, best.rental):
-            between = f" ({bounds_text(other.bounds)})" if other.bounds else ""
-            sentences.append(f"{INSTEAD.capitalize()}: {_taken(other, unit)}{between}.")
-            instead = _row(other, unit, today)
-    notes = renting.unrated_text(lacking)
+    notes = [known.asked.text, *compared_text(gpu)] if known is not None else []
+    notes += renting.unrated_text(lacking)
     notes += _notes(found, spot)
     one = {rental.gpu for rental in prices.rentals if rental.gpus == 1}
     notes += [renting.in_proportion_text()] if any(run.gpus > 1 and run.gpu in one for run in runs) else []
     notes += interval_text(row.bounds for row in found)
-    notes += audit_warnings_text(warned, (row.run for row in found))
-    every = given.model is not None and gpu is None and gpus is None
-    notes += without_days(runs, given, rentals=prices.own_rentals if every else ())
+    if known is not None and gpu is None and gpus is None:
+        notes += without_days(known, runs, rentals=prices.own_rentals)
     paid = {row.rental.currency for row in found} | given_in(given, ["storage_price"], unit)
     quoted = [(f"{row.rental.gpu} at {row.rental.provider}", row.rental.quoted) for row in found]
     notes += prices_text(quoted, paid, unit, prices.rates, today)
-    return (sentences, [_row(row, unit, today) for row in found], notes), instead
+    return [_cheapest(_best(found, spot), unit, spot)], [_row(row, unit, today) for row in found], notes
 
 
 def _best(found: Sequence[Rented], spot: Spot | None) -> Rented:
@@ -189,38 +199,32 @@ def _best(found: Sequence[Rented], spot: Spot | None) -> Rented:
     return (found if spot else steady or found)[0]
 
 
-def _cheapest(best: Rented, unit: str, spot: Spot | None, warning: str) -> str:
+def _cheapest(best: Rented, unit: str, spot: Spot | None) -> str:
     if math.isinf(best.cost):
         return "None of these ends: interrupted so often, the run is not to be expected to finish on any."
     uninterrupted = "without interruptions" if best.rental.terms == "spot" and spot is None else ""
-    audit = f"audit: {warning}" if warning else ""
-    days = [f"{best.run.origin}: {best.run.source}", bounds_text(best.bounds), audit, uninterrupted]
-    return f"The cheapest is {_taken(best, unit)} ({', '.join(filter(None, days))})."
-
-
-def _taken(row: Rented, unit: str) -> str:
-    if math.isinf(row.cost):
-        return "none of these ends"
+    days = [f"{best.run.origin}: {best.run.source}", bounds_text(best.bounds), uninterrupted]
     return (
-        f"{row.run.machine} at {row.rental.provider}, {row.rental.terms}"
-        f"{renting.in_proportion_remark(row.rental, row.run.gpus)}: {money_text(row.cost, unit)} in "
-        f"{short_days(row.days)}"
+        f"The cheapest is {best.run.machine} at {best.rental.provider}, {best.rental.terms}"
+        f"{renting.in_proportion_remark(best.rental, best.run.gpus)}: {money_text(best.cost, unit)} in "
+        f"{short_days(best.days)} ({', '.join(filter(None, days))})."
     )
 
 
 def _asked(
-    given: argparse.Namespace, trained: dict[Path, Kept], gpu: str | None, gpus: int | None
+    given: argparse.Namespace,
+    known: ModelDays | None,
+    prices: PriceList,
+    gpu: str | None,
+    gpus: int | None,
 ) -> list[TrainingDays]:
     check_run(given)
     if given.hours is not None:
         if gpu is None:
             raise UserError("--hours needs --gpu NAME: hours of a run on which GPU?")
         return [renting.given_hours(gpu, gpus or 1, formats.positive(given.hours, "--hours", "100"))]
-    rows = [
-        TrainingDays(one.device, one.count, Interval.exact(one.days), "measured", f"{folder}, train.py, {one.settings}")
-        for folder, one in trained.items()
-    ]
-    return days_on(gpu, gpus, given.model, given.measured, given.predicted, rows)
+    assert known is not None
+    return days_on(known, gpu, gpus, prices)
 
 
 def _spot(given: argparse.Namespace) -> Spot | None:
@@ -309,6 +313,7 @@ def _row(row: Rented, unit: str, today: date) -> dict[str, Any]:
         f"price_per_gpu_hour_{suffix}": finite(row.price_per_gpu_hour, 4),
         "days": finite(row.days, 3),
         **bounds(row.bounds),
+        **row.run.beside.columns(),
         f"rent_{suffix}": finite(row.rent, 2),
         f"storage_{suffix}": finite(row.storage, 2),
         f"cost_{suffix}": finite(row.cost, 2),

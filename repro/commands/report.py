@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..console import say
 from ..formats import add_format, path
-from ..record import add_clock
+from .day_options import add_by
 
 _PUBLISHED, _SEVERAL = Path("results/published"), Path("results/report")
 
@@ -28,7 +28,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         help=f"folder for report.html and report.md (default: the results' own folder; of several "
         f"{_SEVERAL}; without one {_PUBLISHED})",
     )
-    add_clock(parser)
+    add_by(parser, printed=False)
     add_format(parser)
 
 
@@ -39,7 +39,7 @@ def main(given: argparse.Namespace) -> int:
     from ..run.reading import begun, join, print_problems, refuse_twice
 
     refuse_twice(given.folders)
-    found = [begun(folder, given.clock) for folder in given.folders]
+    found = [begun(folder, given.by) for folder in given.folders]
     content = compose(*found)
     out = given.out or (given.folders[0] if len(found) == 1 else _SEVERAL if found else _PUBLISHED)
     if found:

@@ -20,10 +20,11 @@ from ..models.recipe import Scale
 from ..paper.gpus import catalogue_file
 from ..paper.settings import Attention
 from ..paper.tables import COUNTS, TOLERANCE
-from ..record import Trial, add_clock
+from ..record import Trial
 from ..run.plan import Options, SearchMode, default_scale, methods_and_parts, other_sizes, trials
 from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
+from .day_options import add_by
 from .devices import add_cpus, add_devices, cpus_of, devices_and_counts
 from .own_models import add_models
 from .preflight import add_out, check_compilers, check_disk, check_machine, check_packages
@@ -81,7 +82,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help=f"how far days may be off the printed ones, relative (default {TOLERANCE})",
     )
-    add_clock(parser)
+    add_by(parser, printed=False)
     add(
         "--with",
         dest="own",
@@ -236,7 +237,7 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         check_extrapolation=given.check_extrapolation,
         nodes=nodes,
         search=given.search,
-        clock=given.clock,
+        clock=given.by,
         projected=_projected(given, counts),
         strict_projection=given.strict_projection,
         added=methods_of(given.own)[0],

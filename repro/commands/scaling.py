@@ -8,12 +8,22 @@ from typing import Any
 
 from ..formats import listing, money_text
 from ..money import choice
-from ..money.choice import INSTEAD, Step, audit_warnings, audit_warnings_text, believed, stops
-from ..money.days import days_on
+from ..money.choice import Step, stops
+from ..money.days import ModelDays
 from ..money.offers import lifespan_years, machine_paid_in, older_price
 from ..money.prices import prices_text
 from ..paper.gpus import OwnGpu
-from .money import GPU_OR_FILE, add_shared, read_any_gpu, read_prices, unpriced, without_days
+from .money import (
+    GPU_OR_FILE,
+    add_shared,
+    compared_text,
+    days_on,
+    model_days,
+    read_any_gpu,
+    read_prices,
+    unpriced,
+    without_days,
+)
 from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
@@ -27,71 +37,76 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     unit, prices = read_prices(given)
     gpu, prices = read_any_gpu(given, prices)
-    days = days_on(gpu, None, given.model, given.measured, given.predicted)
-    by_gpu, warned = choice.steps_by_gpu(days, prices, unit), audit_warnings(given.model, days)
-    by_believed = choice.steps_by_gpu(believed(days, warned), prices, unit)
-    instead = choice.stops_instead(by_gpu, by_believed, warned)
+    known = model_days(given)
+    days = days_on(known, gpu, None, prices)
+    by_gpu = choice.steps_by_gpu(days, prices, unit)
     listed = [step for steps in by_gpu.values() for step in steps]
     notes = [
-        "efficiency: the speed-up over the fewest GPUs, divided by how many times more GPUs; low and high are from the "
-        "days' bounds: what rounding leaves of the paper's, the 80 % interval of predicted ones.",
+        known.asked.text,
+        *compared_text(gpu),
+        "efficiency: the fewest GPU-days of any number of these GPUs over those of this one; speedup is that of as "
+        "many GPUs. low and high are from the days' bounds: what rounding leaves of the paper's, the 80 % interval of "
+        "predicted ones.",
         "A larger machine pays where it lowers the cost of an experiment, its price x days / "
         f"{lifespan_years():g} years, below that on every smaller one. Day saved: what each day less than on the "
         "machine before costs in price.",
     ]
-    more = [f"{step.machine} ({step.efficiency.value:.2f})" for step in listed if step.efficiency.low > 1]
+    more = [step.run.machine for steps in by_gpu.values() for step in _better(steps)]
     if more:
-        notes.append(f"More than proportional, whatever the days within their bounds: {', '.join(more)}.")
-    notes += interval_text(step.bounds for step in listed)
-    notes += audit_warnings_text(warned, days)
-    notes += unpriced([step.machine for step in listed if step.cost is None], unit, "without costs")
+        notes.append(
+            f"Each GPU does more than on fewer GPUs, whatever the days within their bounds: {', '.join(more)}."
+        )
+    notes += interval_text(step.run.bounds for step in listed)
+    notes += unpriced([step.run.machine for step in listed if step.cost is None], unit, "without costs")
     notes += [gpu.note] if isinstance(gpu, OwnGpu) else []
     if given.gpu is None:
-        notes += without_days(days, given, prices.own_to_buy, prices.own_systems)
+        notes += without_days(known, days, prices.own_to_buy, prices.own_systems)
     priced = [step for step in listed if step.cost is not None]
-    paid = {each for step in priced for each in machine_paid_in(step.gpu, step.gpus, prices)}
-    quoted = [older_price(step.gpu, step.gpus, prices, step.gpu) for step in priced]
+    paid = {each for step in priced for each in machine_paid_in(step.run.gpu, step.run.gpus, prices)}
+    quoted = [older_price(step.run.gpu, step.run.gpus, prices, step.run.gpu) for step in priced]
     notes += prices_text(quoted, paid, unit, prices.rates, date.today())
     print(
         printout(
-            [_sentence(given.model, steps, unit, instead.get(name)) for name, steps in by_gpu.items()],
+            [_sentence(known, steps, unit) for steps in by_gpu.values()],
             [_row(step, unit) for step in listed],
             notes,
             given.format,
             currency=unit,
-            cheapest_with_predicted_days=[_row(step, unit) for step in instead.values()],
         )
     )
     return 0
 
 
-def _sentence(model: str, steps: list[Step], unit: str, instead: Step | None) -> str:
-    gpu, origins = steps[0].gpu, {f"{step.origin}: {step.source}" for step in steps}
-    if len(origins) > 1:  # the settings of each count are in the rows
-        origins = {origin.partition(", ")[0] for origin in origins}
-    days = ", ".join(sorted(origins))
+def _better(steps: list[Step]) -> list[Step]:
+    """Return the steps that take fewer GPU-days than the smallest machine, whatever the days within their bounds."""
+    first = steps[0].run
+    return [step for step in steps if (first.days / step.run.days * (first.gpus / step.run.gpus)).low > 1]
+
+
+def _sentence(known: ModelDays, steps: list[Step], unit: str) -> str:
+    model, gpu = known.recipe.id, steps[0].run.gpu
+    sources = {f"{step.run.origin}: {step.run.source}" for step in steps}
+    origins = f"{listing(list(dict.fromkeys(step.run.origin for step in steps)))}, on {known.whose} stack"
+    days = sources.pop() if len(sources) == 1 else origins  # what each count is from is in the rows
     best = stops(steps)
     if best is None or best.experiment is None:
         return f"{model} on {gpu} ({days}): without a price in {unit} it is not known where one more stops paying."
     equals = [
-        str(step.gpus)
+        str(step.run.gpus)
         for step in steps
         if step is not best and step.experiment is not None and step.experiment.overlaps(best.experiment)
     ]
     undecided = f"; within the days' bounds {' and '.join(equals)} may cost no more" if equals else ""
-    predicted = ""
-    if instead is not None and instead.experiment is not None:
-        predicted = f"; {INSTEAD} it is cheapest on {instead.gpus}, at {money_text(instead.experiment.value, unit)}"
     return (
-        f"{model} on {gpu} ({days}): an experiment is cheapest on {best.gpus}, at "
-        f"{money_text(best.experiment.value, unit)}; {_of_more(best, steps)}{undecided}{predicted}."
+        f"{model} on {gpu} ({days}): an experiment is cheapest on {best.run.gpus}, at "
+        f"{money_text(best.experiment.value, unit)}; {_of_more(best, steps)}{undecided}."
     )
 
 
 def _of_more(best: Step, steps: list[Step]) -> str:
     """Return what is known of more GPUs than the number with the cheapest experiment."""
-    more = [step for step in steps if step.gpus > best.gpus]
-    unknown = [str(step.gpus) for step in more if step.experiment is None]
+    more = [step for step in steps if step.run.gpus > best.run.gpus]
+    unknown = [str(step.run.gpus) for step in more if step.experiment is None]
     if len(unknown) == len(more):
         return "what it costs on more is not known"
     return "more do not pay" + (f", and what it costs on {listing(unknown)} is not known" if unknown else "")
@@ -102,10 +117,11 @@ def _row(step: Step, unit: str) -> dict[str, Any]:
     of_one = step.experiment
     experiment, low, high = (None, None, None) if of_one is None else (of_one.value, of_one.low, of_one.high)
     return {
-        "gpu": step.gpu,
-        "gpus": step.gpus,
-        "days": step.days.value,
-        **bounds(step.bounds),
+        "gpu": step.run.gpu,
+        "gpus": step.run.gpus,
+        "days": finite(step.run.days.value, 3),
+        **bounds(step.run.bounds),
+        **step.run.beside.columns(),
         "speedup": finite(step.speedup.value, 3),
         "efficiency": finite(step.efficiency.value, 3),
         "efficiency_low": finite(step.efficiency.low, 3),
@@ -116,6 +132,6 @@ def _row(step: Step, unit: str) -> dict[str, Any]:
         f"cost_per_experiment_high_{suffix}": finite(high, 2),
         f"day_saved_{suffix}": finite(step.day_saved, 2),
         "pays": step.pays,
-        "origin": step.origin,
-        "source": step.source,
+        "origin": step.run.origin,
+        "source": step.run.source,
     }

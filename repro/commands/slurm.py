@@ -21,6 +21,9 @@ from .devices import counts_on
 
 _MARGIN = 300  # seconds of the job without trials: the nodes start, and the report is written
 _WARNING = 120  # seconds before the job's end at which SLURM sends SIGTERM to running tasks
+_EXPORT = """\
+# After `sbatch --export=NONE`, an alias of many login nodes, tasks would get neither PATH nor what is exported here.
+unset SLURM_EXPORT_ENV"""
 _SCRIPT = """\
 #!/usr/bin/env bash
 # Runs the benchmark {where}. Submit it with: sbatch FILE
@@ -28,6 +31,7 @@ _SCRIPT = """\
 {directives}
 set -euo pipefail
 cd {folder}
+{export}
 
 # The first use sets up what is missing, before the nodes start.
 {repro} --version >/dev/null
@@ -50,6 +54,7 @@ _TRAINING = """\
 {directives}
 set -uo pipefail
 cd {folder}
+{export}
 
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
@@ -147,6 +152,7 @@ def training(allocation: Allocation, words: Sequence[str]) -> str:
         where=f"on {allocation.where}",
         directives="\n".join(allocation.directives(allocation.gpus)),
         folder=shell_words([Path.cwd()]),
+        export=_EXPORT,
         nodes=allocation.nodes,
         gpus=allocation.gpus,
         ranks=allocation.nodes * allocation.gpus,
@@ -163,6 +169,7 @@ def script(allocation: Allocation, words: Sequence[str]) -> str:
         where=f"on {allocation.where}",
         directives="\n".join(allocation.directives()),
         folder=shell_words([Path.cwd()]),
+        export=_EXPORT,
         repro=os.environ.get("REPRO_COMMAND") or shell_words([sys.executable, "-m", "repro"]),
         margin=_MARGIN,
         seconds=allocation.seconds,

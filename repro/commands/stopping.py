@@ -88,7 +88,7 @@ def stop_on_sigterm() -> None:
 
 def stop_with(node: Node | None) -> None:
     """Have SIGTERM stop this process, and torchrun's end, of which SLURM takes care itself."""
-    from ..measure.processes import stop_with_parent
+    from ..machine.processes import stop_with_parent
 
     stop_on_sigterm()
     if node is not None and node.launcher == "torchrun":

@@ -21,23 +21,21 @@ from ..formats import (
     prose,
     render,
 )
+from ..money.days import DaysAsked
 from ..survey import shares, training
 from ..survey.allocations import LASTS
-from ..survey.answers import Answers, read
-from ..survey.disclosure import FEWER, LEAST, shown, single
+from ..survey.answers import AUTHORS_PEOPLE, Answers, read
+from ..survey.counts import BASE, FEW, shown
 from ..survey.questions import form, listed
 from ..survey.shares import Compared, compared, figure_1, figure_8
+from .day_options import add_by, add_measured_days, add_stack, measured_days
 from .own_models import add_models
 from .printout import answered, printout
 
 _HEADLINE = "pythia-1b"  # the model of the headline, where it is among the models
 _MOST_PROBLEMS = 30  # lines on what was left out
-_TRAINING = {"models", *map(str.lower, LASTS)}  # options of what people can train
-_ORIGIN = (
-    "Days are those that one would really wait, on the paper's stack, of a model of your own on the installed one: of "
-    "the paper's cells as `table 1 --corrected` predicts them, or those of the free lunch alone where these are "
-    "predicted to be fewer, measured where that is the origin; of other GPUs predicted."
-)
+_EXACT = "counts are exact, as --exact asks: people may be recognised by them, so show them to nobody else"
+_TRAINING = {"models", "measured", *map(str.lower, LASTS)}  # options of what people can train
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -56,12 +54,17 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="print who can train which model with the GPUs that they may use; without answers: what the paper's "
         "academic hardware can train",
     )
-    add("--all", action="store_true", help=f"also print counts below {LEAST}, by which people may be recognised")
+    add(
+        "--exact", action="store_true", help=f"count to one person, not to the nearest {BASE}: people may be recognised"
+    )
     add("--out", type=path, metavar="DIR", help="also write survey.html, a page with the figures, into this folder")
     lasting = parser.add_argument_group("how long an allocation lasts, with --train")
     for name, days in LASTS.items():
         text = f"{days:g}d"
         lasting.add_argument(f"--{name.lower()}", metavar=text, help=f'of who answered "{name}" (default: {text})')
+    add_by(parser)
+    add_stack(parser, "today")
+    add_measured_days(parser)
     add_models(parser, "recipes to train, by id (default: all nine)")
     add_format(parser)
 
@@ -75,27 +78,30 @@ def main(given: argparse.Namespace) -> int:
         for name, days in LASTS.items()
     }
     wanted = models.listed(given.models, models.find_traced)
+    asked = DaysAsked(given.by, given.stack, *measured_days(given))
     if not given.answers:
-        return _papers(given.format, wanted, lasts)
-    answers = read_answers(given.answers, given.all)
-    reached = training.reach(answers, wanted, lasts) if given.out or given.train else []
+        return _papers(given.format, wanted, lasts, asked)
+    answers = read_answers(given.answers, given.exact)
+    reached = training.reach(answers, wanted, lasts, asked) if given.out or given.train else []
     if given.out:
-        say(_page(answers, reached, wanted, lasts, given.all, given.out))
+        say(_page(answers, reached, wanted, lasts, asked, given.out))
     if given.train:
-        return _train(given.format, answers, reached, wanted, lasts, given.all)
-    return _shares(given.format, answers, given.all)
+        return _train(given.format, answers, reached, wanted, lasts, asked)
+    return _shares(given.format, answers)
 
 
-def read_answers(files: Sequence[Path], show_all: bool = False) -> Answers:
+def read_answers(files: Sequence[Path], exact: bool = False) -> Answers:
     """Read answers, and print what was left out. Raise UserError for too few people to show any count of."""
-    answers = read(files)
+    answers = read(files, exact)
     for problem in answers.problems[:_MOST_PROBLEMS]:
         say(problem)
     if len(answers.problems) > _MOST_PROBLEMS:
         say(f"and {counted(len(answers.problems) - _MOST_PROBLEMS, 'more line')} such as these")
-    if len(answers.people) < LEAST and not show_all:
+    if answers.rounded(len(answers.people)) is None:
         names = ", ".join(map(str, files))
-        raise UserError(f"{names}: answers of {FEWER} people, of whom nothing is shown; survey --all shows it")
+        raise UserError(f"{names}: answers of {FEW} people, of whom nothing is shown; survey --exact shows it")
+    if exact:
+        say(f"warning: {_EXACT}")
     return answers
 
 
@@ -105,13 +111,13 @@ def _check(given: argparse.Namespace) -> None:
         raise UserError(
             f"nothing to count: name ANSWERS.csv, or ask with --questions or --train; see {command()} survey --help"
         )
-    if given.questions and (given.answers or given.train or given.out or given.all):
-        raise UserError("--questions prints the form alone: leave answers, --train, --out and --all out")
+    if given.questions and (given.answers or given.train or given.out or given.exact):
+        raise UserError("--questions prints the form alone: leave answers, --train, --out and --exact out")
     asked = [name for name in vars(given) if name in _TRAINING and getattr(given, name) is not None]
     if asked and not (given.train or given.out):
         raise UserError(f"--{asked[0]} is of what people can train: add --train")
-    if not given.answers and (given.all or given.out):
-        raise UserError(f"--{'all' if given.all else 'out'} is of people's answers: name ANSWERS.csv")
+    if not given.answers and (given.exact or given.out):
+        raise UserError(f"--{'exact' if given.exact else 'out'} is of people's answers: name ANSWERS.csv")
 
 
 def _questions(format: Format) -> int:
@@ -131,33 +137,32 @@ def _questions(format: Format) -> int:
     return 0
 
 
-def _shares(format: Format, answers: Answers, show_all: bool) -> int:
-    rows = shares.rows(answers, show_all)
+def _shares(format: Format, answers: Answers) -> int:
+    rows = shares.rows(answers)
     if format == "csv":
         print(render(rows, format))
         return 0
-    found = compared(answers, show_all)
-    sentences = [_people(answers, show_all), *_differing(found)]
-    notes = _share_notes(found, show_all)
+    found = compared(answers)
+    sentences = [_people(answers), *_differing(found)]
+    notes = _share_notes(found, answers)
     if format == "json":
         print(as_json({"answer": " ".join(sentences), "rows": rows, "notes": notes}))
         return 0
     parts = [_titled("Shares of section 2 and figure 8", [_share(each) for each in found], format)]
-    for each in figure_1(answers, show_all):
-        of = shown(each.of, show_all)
-        title = f"Figure 1, {each.title}: how long at most one may use N of them ({of} answered)"
+    for each in figure_1(answers):
+        title = f"Figure 1, {each.title}: how long at most one may use N of them ({each.of} answered)"
         parts.append(_titled(title, shares.availability_table(each), format))
-    for panel in figure_8(answers, show_all):
-        title = f"Figure 8, {panel.title} ({shown(panel.of, show_all)} answered)"
+    for panel in figure_8(answers):
+        title = f"Figure 8, {panel.title} ({panel.of} answered)"
         parts.append(_titled(title, shares.breakdown_table(panel), format))
     parts.append("\n".join(f"- {prose(note, format)}" for note in notes))
     print(answered("\n".join(sentences), parts, format))
     return 0
 
 
-def _people(answers: Answers, show_all: bool) -> str:
+def _people(answers: Answers) -> str:
     """Return the sentence on who answered."""
-    return f"{len(answers.people)} people answered: {'; '.join(answers.named(show_all))}."
+    return f"{answers.number} people answered: {'; '.join(answers.named())}."
 
 
 def _differing(found: Sequence[Compared]) -> list[str]:
@@ -166,7 +171,7 @@ def _differing(found: Sequence[Compared]) -> list[str]:
     differing = [each for each in held if each.differs]
     if not held:
         return ["No share of the paper can be compared."]
-    text = f"Of {counted(len(held), 'share')} that the paper prints, {len(differing)} differ beyond the 95 % interval"
+    text = f"Of {counted(len(held), 'share')} that the paper prints, {len(differing)} differ"
     if not differing:
         return [f"{text}."]
     listed = "; ".join(each.said for each in differing)
@@ -190,23 +195,28 @@ def _titled(title: str, rows: Sequence[dict[str, Any]], format: Format) -> str:
     return f"{heading}\n\n{render(rows, format)}"
 
 
-def _share_notes(found: Sequence[Compared], show_all: bool) -> list[str]:
+def _share_notes(found: Sequence[Compared], answers: Answers) -> list[str]:
+    judged = "It differs where it does not round to what is printed."
+    if not answers.authors:
+        judged = (
+            f"It differs by Fisher's exact test beside the paper's {AUTHORS_PEOPLE} people, corrected over the shares "
+            "by Holm: where all are of the same population, any differs in at most 5 % of surveys."
+        )
     return [
         *(f"{each.what[0].upper()}{each.what[1:]}: {each.note}." for each in found if each.note),
         "A share is of those who answered its question. Its interval is Wilson's, of 95 %, for who else might have "
-        "answered; it differs where the paper's number, as rounded, lies outside.",
+        f"answered. {judged}",
         "Figure 1 counts who filled in every row, or has none of these GPUs, as the paper's does.",
-        _hiding(show_all),
+        _rounding(answers),
     ]
 
 
-def _hiding(show_all: bool) -> str:
-    if show_all:
-        return f"Counts below {LEAST} are shown, as --all asks: people may be recognised by them."
-    return (
-        f'Counts below {LEAST} are "{FEWER}"; others are "not shown" where a hidden one would follow from them '
-        "(docs/survey.md)."
-    )
+def _rounding(answers: Answers) -> str:
+    if not answers.exact:
+        return (
+            f"Counts are to the nearest {BASE}, and all else follows from these; {FEW} has no share (docs/survey.md)."
+        )
+    return "Counts are exact, as the file is the authors'." if answers.authors else f"{_EXACT[0].upper()}{_EXACT[1:]}."
 
 
 def _train(
@@ -215,33 +225,33 @@ def _train(
     reached: Sequence[training.Reach],
     wanted: Sequence[str],
     lasts: Mapping[str, float],
-    show_all: bool,
+    asked: DaysAsked,
 ) -> int:
-    sentences = [*_headlines(reached, wanted, show_all), _people(answers, show_all)]
-    rows = training.rows(reached, wanted, lasts, show_all)
+    sentences = [*_headlines(reached, wanted), _people(answers)]
+    rows = training.rows(reached, wanted, lasts, asked)
     if format not in FOR_MACHINES:
         rows = training.reach_table(rows)
-    print(printout(sentences, rows, _reach_notes(answers, lasts, show_all), format))
+    print(printout(sentences, rows, _reach_notes(answers, lasts, asked), format))
     return 0
 
 
-def _headlines(found: Sequence[training.Reach], wanted: Sequence[str], show_all: bool) -> list[str]:
+def _headlines(found: Sequence[training.Reach], wanted: Sequence[str]) -> list[str]:
     """Return the sentences on the model of the headline."""
     first = found[wanted.index(_HEADLINE) if _HEADLINE in wanted else 0]
-    return [training.headline(first, show_all), training.best_change(first, show_all)]
+    return [training.headline(first), training.best_change(first)]
 
 
-def _reach_notes(answers: Answers, lasts: Mapping[str, float], show_all: bool) -> list[str]:
-    left = single(training.not_known(answers, lasts), len(answers.people), show_all).shown
+def _reach_notes(answers: Answers, lasts: Mapping[str, float], asked: DaysAsked) -> list[str]:
+    left = shown(answers.rounded(training.not_known(answers, lasts)))
     return [
         f"Of {left} people the GPUs are not known, or no card of the catalogue stands for them (survey_cards.csv of "
         "expected/): they count as people who cannot train.",
-        *_training_notes(lasts),
+        *_training_notes(lasts, asked),
         "More by one change: people who cannot train it naively now, and could with the methods, with allocations one "
         "choice longer, or with twice the GPUs for as long; then by: who could besides those who can with everything.",
         "The last columns are one more person: with the paper's academic hardware, 1 to 8 RTX 3090, A6000 or A100, for "
         "days and for weeks; the least methods that suffice.",
-        _hiding(show_all),
+        _rounding(answers),
     ]
 
 
@@ -250,39 +260,39 @@ def _page(
     reached: Sequence[training.Reach],
     wanted: Sequence[str],
     lasts: Mapping[str, float],
-    show_all: bool,
+    asked: DaysAsked,
     folder: Path,
 ) -> str:
     """Write the page, and return the sentence that says where it is."""
     from ..report.survey import SurveyPage, figures
     from ..report.write import write_survey
 
-    found = compared(answers, show_all)
-    headline, *sentences = _headlines(reached, wanted, show_all)
+    found = compared(answers)
+    headline, *sentences = _headlines(reached, wanted)
     content = SurveyPage(
         headline,
-        [*sentences, _people(answers, show_all), *_differing(found)],
-        training.reach_table(training.rows(reached, wanted, lasts, show_all)),
-        _reach_notes(answers, lasts, show_all),
+        [*sentences, _people(answers), *_differing(found)],
+        training.reach_table(training.rows(reached, wanted, lasts, asked)),
+        _reach_notes(answers, lasts, asked),
         [_share(each) for each in found],
-        _share_notes(found, show_all),
-        figures(answers, reached, show_all),
+        _share_notes(found, answers),
+        figures(answers, reached),
     )
     return write_survey(content, folder)
 
 
-def _papers(format: Format, wanted: Sequence[str], lasts: Mapping[str, float]) -> int:
-    rows = training.papers_rows(wanted, lasts)
-    sentences = training.papers_sentences(wanted, lasts)
+def _papers(format: Format, wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked) -> int:
+    rows = training.papers_rows(wanted, lasts, asked)
+    sentences = training.papers_sentences(wanted, lasts, asked)
     if format not in FOR_MACHINES:
         rows = [_papers_line(row) for row in rows]
-    print(printout(sentences, rows, _training_notes(lasts), format))
+    print(printout(sentences, rows, _training_notes(lasts, asked), format))
     return 0
 
 
-def _training_notes(lasts: Mapping[str, float]) -> list[str]:
+def _training_notes(lasts: Mapping[str, float], asked: DaysAsked) -> list[str]:
     long = ", ".join(f'"{name}" {deadline_text(days)}' for name, days in lasts.items())
-    return [f"Allocations last: {long}.", _ORIGIN]
+    return [f"Allocations last: {long}.", f"{asked.text} Of a model of your own they are on the installed stack."]
 
 
 def _papers_line(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,19 +8,19 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import get_args
 
-from .. import files, formats, models
+from .. import command, files, formats, models
 from ..compare import bisect, candidate, report, side
-from ..compare.decision import PAIRS_A_ROUND
-from ..compare.side import Side, differences
+from ..compare.decision import ALPHA, BLOCK, EARLY, FEWEST, FINAL, FIRST_LOOK, SMALLEST_CHANGE
+from ..compare.side import differences
 from ..compare.trials import Compared
 from ..compare.upgrade import Check, chosen_within, rounds, seconds_of_parts
 from ..console import INCONCLUSIVE, INSTALLED, OK, UserError, say
 from ..datafile import expected_folder
-from ..formats import Format, add_format, duration, first, from_to
+from ..formats import Format, add_format, duration, first, shell_words
 from ..machine import nvml, support
 from ..machine.devices import Device, capability_of, gpu_of
 from ..models.recipe import Scale
-from ..record import Record, Trial
+from ..record import Trial
 from ..run.estimate import estimate
 from ..run.plan import Options, Planned, counts_up_to, default_scale, limited, trials
 from ..run.progress import Progress
@@ -40,32 +40,40 @@ _CHECK = "check.json"
 def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXIT_CODES
     add = parser.add_argument
-    add("--against", required=True, metavar="LOCK|REQUIREMENTS", help='a lock, or "torch==2.12.0 transformers==5.24.0"')
+    add(
+        "--against",
+        required=True,
+        metavar="LOCK|REQUIREMENTS",
+        help='a lock, or "torch==2.12.0 transformers==5.24.0"; against a baseline of --accept this stack is judged',
+    )
     add_models(parser, "recipes, by id (default: those that show most in the budget)")
     add("--methods", choices=get_args(Planned), help="default naive and free lunch")
     add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
     add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
-    add("--pairs", metavar="N", help="starts of each stack a round (default: as the budget allows)")
+    add("--pairs", metavar="N", help="starts of each stack, at most (default: as the budget allows)")
     add_out(parser, "results/upgrade")
     add(
         "--bisect",
         action="store_true",
         help="where something regressed, find the package by swapping packages; each swap gets the budget again",
     )
-    add("--accept", action="store_true", help="keep the other stack's times as this machine's baseline")
+    add("--accept", action="store_true", help="keep the other stack's lock as this machine's baseline")
     add_format(parser)
 
 
 @resumable("what is measured is kept")
 def main(given: argparse.Namespace) -> int:
-    asked = formats.count_if_given(given.pairs, "--pairs", PAIRS_A_ROUND, "fewer attain no p below 0.05")
+    asked = formats.count_if_given(given.pairs, "--pairs", FEWEST, "fewer can call no change")
     budget = formats.seconds(given.budget, "--budget")
     if INSTALLED:
         raise UserError(
             "upgrade-check builds the stacks that it compares from the locks of a checkout, and this repro is "
             "installed: clone its repository, and take ./run_all.sh upgrade-check there"
         )
+    baseline = candidate.is_baseline(given.against)
+    if baseline and given.accept:
+        raise UserError(f"--accept: {given.against} is the baseline already")
     check_packages()
     devices, candidates = _candidates(given)
     check_machine(devices)
@@ -76,8 +84,9 @@ def main(given: argparse.Namespace) -> int:
     left_behind = candidate.left_behind(given.against, first)
     candidates = _carried(candidates, devices, first, left_behind)
     chosen, pairs = chosen_within(given.budget, candidates, devices, asked)
-    stacks = first, candidate.build(given.against, first)
-    if not candidate.differ(*stacks, left_behind):
+    other = candidate.build(given.against, first)
+    stacks = (other, first) if baseline else (first, other)
+    if not candidate.differ(first, other, left_behind):
         # No error: a regular check of the newest releases often finds none.
         say(f"nothing of {given.against} differs, every package that a trial may import is here in that version; done")
         if given.accept:
@@ -91,7 +100,7 @@ def main(given: argparse.Namespace) -> int:
     left = check.left()
     short = f"; --budget {given.budget} will cut it short" if sum(seconds[part] for part in left) > budget else ""
     say(
-        f"{len(chosen)} of {len(candidates)} trials, twice {pairs} starts of each stack: {names}; "
+        f"{len(chosen)} of {len(candidates)} trials, at most {pairs} starts of each stack: {names}; "
         f"{_time_text(seconds, left)}{short}"
     )
     notes: list[str] = []
@@ -107,13 +116,13 @@ def main(given: argparse.Namespace) -> int:
         compared = check.run()
     before, after = check.sides()
     found = differences(before, after)
-    notes.append(_note(given, check, compared))
+    notes.append(_note(given, check))
     keep()  # save now: bisecting may take hours and may be stopped
     if given.bisect:
         notes.append(_bisect(given, check, compared, stacks, devices, budget))
         keep()
     code = report.exit_code(compared)
-    if given.accept and not _accepted(given, check, compared, after):
+    if given.accept and not _accepted(given, check, compared, other):
         code = code or INCONCLUSIVE
     print(text(given.format))
     return code
@@ -163,38 +172,46 @@ def _time_text(seconds: Mapping[str, float], left: Sequence[str]) -> str:
     return f"{about} to go, by estimate; the rest was measured before"
 
 
-def _note(given: argparse.Namespace, check: Check, compared: Sequence[Compared]) -> str:
-    floors = [each.judged.floor for each in compared if each.judged and each.judged.floor is not None]
-    text = f"Noise floor: {from_to(floors, '.1%')}, of this stack against itself. " if floors else ""
+def _note(given: argparse.Namespace, check: Check) -> str:
     short = "" if check.complete else f" The budget of {given.budget} ended it early: the same command goes on."
     return (
-        f"{text}Each process is a fresh one, interleaved with the other stack's; {check.pairs} starts of each stack "
-        f"make a round, and a second round confirms what the first suspects. Times are seconds of a training step, the "
-        f"median process's; the ratio is of interleaved starts, in which what the machine did meanwhile cancels.{short}"
+        "A pair is one start of each stack, whose processes were interleaved. Times are seconds of a training step, "
+        f"the median process's. A change is called where the {_level(FINAL.changed)} interval of the pairs' ratio "
+        f"excludes 1 and the ratio is beyond {SMALLEST_CHANGE:.0%}, and excluded where the {_level(FINAL.unchanged)} "
+        f"interval lies within {SMALLEST_CHANGE:.0%}; the table has the {_level(ALPHA)} interval. A look after every "
+        f"{BLOCK} pairs, from {FIRST_LOOK} on, ends a trial that the {_level(EARLY.changed)} or "
+        f"{_level(EARLY.unchanged)} interval makes clear.{short}"
     )
 
 
-def _accepted(given: argparse.Namespace, check: Check, compared: Sequence[Compared], after: Side) -> bool:
-    """Save the other stack's times as this machine's baseline, or print why not."""
-    accepted = [record for trial in check.trials for record in check.samples("after", trial)]
-    if why := _not_to_accept(given, check, compared, accepted, after):
-        say(f"--accept: {why}, so the baseline stays as it is")
+def _level(alpha: float) -> str:
+    return formats.percent(1 - alpha)
+
+
+def _accepted(given: argparse.Namespace, check: Check, compared: Sequence[Compared], other: candidate.Stack) -> bool:
+    """Keep the other stack's lock as this machine's baseline, or print why not."""
+    try:
+        if why := _not_to_accept(given, check, compared):
+            raise UserError(why)
+        kept = candidate.accept(other, side.machine(check.sides()[1].environment), expected_folder())
+    except UserError as error:
+        say(f"--accept: {error}, so the baseline stays as it is")
         return False
-    say(f"the baseline is now {side.accept(after, accepted, expected_folder())}")
+    say(f"the baseline is now {kept}; {command()} upgrade-check --against {shell_words([kept])} checks a stack by it")
     return True
 
 
-def _not_to_accept(
-    given: argparse.Namespace, check: Check, compared: Sequence[Compared], accepted: Sequence[Record], after: Side
-) -> str:
-    """Return why the other stack's times are no baseline, empty where they are. Regressions may be accepted, as the
-    user knows their size; undecided results may not."""
+def _not_to_accept(given: argparse.Namespace, check: Check, compared: Sequence[Compared]) -> str:
+    """Return why the other stack is no baseline, empty where it is. Regressions may be accepted, as the user knows
+    their size; undecided results may not."""
     if not check.complete:
         return f"the budget of {given.budget} ended the check early, the same command goes on"
     if undecided := [each for each in compared if each.status == "inconclusive" or each.unanswered]:
         names = first([f"{each.trial.recipe} {each.trial.settings} is {each.status}" for each in undecided])
         return f"{names}, more --pairs or a quieter machine may decide it"
-    return "" if accepted else f"{after.name} ran no trial that this stack runs"
+    if not any(each.after.processes for each in compared):
+        return "it ran no trial that this stack runs"
+    return ""
 
 
 def _bisect(
@@ -209,7 +226,7 @@ def _bisect(
     worst = [each for each in compared if each.status in ("regressed", "broke")]
     if not worst:
         return "Nothing regressed or broke, so there is nothing to bisect."
-    target = max(worst, key=lambda each: each.judged.ratio.value if each.judged else math.inf)
+    target = max(worst, key=lambda each: each.judged.ratio if each.judged else math.inf)
     trial = check.trials[compared.index(target)]
 
     def measure(names: Sequence[str], stack: candidate.Stack) -> Compared:

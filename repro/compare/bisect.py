@@ -111,4 +111,4 @@ class Swaps:
             swapped = f"with {', '.join(names)} of {self.other.name} in place of {self.first.name}'s"
             raise UserError(f"{swapped}, {seen.reason}")
         # More than half of the whole difference: even an inconclusive comparison shows which half has the culprit.
-        return math.log(seen.judged.ratio.value) > math.log(whole.ratio.value) / 2
+        return math.log(seen.judged.ratio) > math.log(whole.ratio) / 2

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from .. import files
@@ -38,13 +39,14 @@ _PINNED = re.compile(
 
 @dataclass(frozen=True)
 class Stack:
-    """An interpreter and the versions of its distributions. `key` names the folder of a stack that was built here; it
-    is empty for this program's own."""
+    """An interpreter and the versions of its distributions. `key` names the folder of a stack that was built here from
+    a `lock`; this program's own has neither."""
 
     name: str
     python: str
     packages: dict[str, str]
     key: str = ""
+    lock: Path | None = None
 
     @property
     def damages(self) -> tuple[Damage, ...]:
@@ -100,7 +102,32 @@ def locked(lock: Path) -> Stack:
         say(
             f"--against {lock}: {unchecked[0].split()[0]} has no hash in it, so what is installed may be any file of it"
         )
-    return _built(_key(text), str(lock), {lock: None}, anew=not all(map(_PINNED.match, _lines(text))))
+    return _built(_key(text), str(lock), {lock: None}, anew=bool(unpinned(text)))
+
+
+def unpinned(text: str) -> list[str]:
+    """Return the lines of a lock that may mean other packages another day."""
+    return [line for line in _lines(text) if not _PINNED.match(line)]
+
+
+_BASELINE = "# The baseline of "
+
+
+def accept(stack: Stack, machine: str, folder: Path) -> Path:
+    """Keep a stack's lock as a machine's baseline, below a folder such as expected/; return the file. Raises UserError
+    where the lock cannot be read, or may mean other packages another day."""
+    assert stack.lock is not None
+    text = _text(stack.lock)
+    if loose := unpinned(text):
+        raise UserError(f"{stack.name} has {cut(loose[0], VALUE)!r}, which may be another version next time")
+    path = folder / "baselines" / f"{re.sub('[^a-z0-9]+', '-', machine.lower()).strip('-')}.lock"
+    accepted = f"{_BASELINE}{machine}: {stack.name}, accepted on {date.today().isoformat()} by upgrade-check --accept"
+    return files.replace(path, f"{accepted}\n{text}")
+
+
+def is_baseline(against: str) -> bool:
+    """Return True for a lock that `accept` kept: the stack that others are held against."""
+    return os.path.isfile(against) and _text(Path(against)).startswith(_BASELINE)
 
 
 def _text(lock: Path) -> str:
@@ -206,7 +233,7 @@ def _built(key: str, name: str, files: Mapping[Path, str | None], anew: bool = F
                 _build(place, name, files)
                 packages, damages = _packages(str(python))
                 done.write_text(damages)
-    return Stack(name, str(python), packages, key)
+    return Stack(name, str(python), packages, key, next(iter(files)))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ _COLUMNS: dict[str, Callable[[Compared], Any]] = {
     "micro_batch": lambda each: each.trial.batch.micro_batch,
     "before_median": lambda each: each.before.median,
     "after_median": lambda each: each.after.median,
-    "ratio": lambda each: each.judged and each.judged.ratio.value,
+    "ratio": lambda each: each.judged and each.judged.ratio,
     "ratio_low": lambda each: (interval := _interval(each)) and interval.low,
     "ratio_high": lambda each: (interval := _interval(each)) and interval.high,
     "before_peak_memory": lambda each: each.before.peak_memory,
@@ -41,9 +41,8 @@ _COLUMNS: dict[str, Callable[[Compared], Any]] = {
     "after_discarded": lambda each: each.after.discarded,
     "before_failed": lambda each: each.before.failed,
     "after_failed": lambda each: each.after.failed,
-    "smallest_p": lambda each: each.judged and each.judged.ratio.smallest_p,
-    "noise_floor": lambda each: each.judged and each.judged.floor,
-    "threshold": lambda each: each.judged and each.judged.decision.threshold,
+    "interleaved": lambda each: each.judged and each.judged.interleaved,
+    "samples": lambda each: each.judged and each.judged.samples,
     "changes": lambda each: [str(found) for found in each.changes],
 }
 
@@ -198,7 +197,7 @@ def _people(each: Compared) -> dict[str, Any]:
         "MBS": each.trial.batch.micro_batch,
         "synchronised step s, before": each.before.median,
         "after": each.after.median,
-        "ratio": f"{each.judged.ratio.value:.3f}" if each.judged else None,
+        "ratio": f"{each.judged.ratio:.3f}" if each.judged else None,
         "interval": f"{interval.low:.3f} to {interval.high:.3f}" if interval else None,
         "peak MiB": _both(each.before.peak_memory, each.after.peak_memory, _MIB),
         "days": _both(each.before.days, each.after.days),
@@ -215,7 +214,7 @@ def _people(each: Compared) -> dict[str, Any]:
 
 
 def _interval(each: Compared) -> Interval | None:
-    return each.judged.ratio.interval if each.judged else None
+    return each.judged.interval if each.judged else None
 
 
 def _both(before: float | None, after: float | None, unit: float = 1.0) -> str | None:
@@ -231,4 +230,4 @@ def _name(each: Compared | Alone) -> str:
 def _how(each: Compared) -> str:
     if each.status == "incomparable":
         return f"incomparable ({each.reason})"
-    return change(each.judged.ratio.value) if each.judged else each.reason
+    return change(each.judged.ratio) if each.judged else each.reason

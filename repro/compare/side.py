@@ -1,20 +1,18 @@
-"""One side of a comparison: valid records of one stack on one machine, or of a kept baseline, and the environment."""
+"""One side of a comparison: valid records of one stack on one machine, and the environment."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import date
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .. import command, datafile
+from .. import datafile
 from ..console import UserError
 from ..datafile import NotAsDeclaredError
 from ..files import look
-from ..formats import LARGEST, SMALLEST, tallied
+from ..formats import tallied
 from ..machine.environment import Environment
 from ..machine.host import Host
 from ..record import Record
@@ -37,13 +35,12 @@ Key = tuple[str, str, str, int, int, int | None, int | None]
 @dataclass(frozen=True)
 class Side:
     """One side of a comparison. `records` are oldest first, one for each process of a trial, without failures that were
-    measured again. `environment` describes what it ran on, as far as it is known, `others` does so for its other runs.
-    `baseline_of` names the machine of a baseline."""
+    measured again. `environment` describes what it ran on, as far as it is known, `others` does so for its other
+    runs."""
 
     name: str
     records: tuple[Record, ...]
     environment: Environment
-    baseline_of: str | None = None
     others: tuple[Environment, ...] = ()
 
     @property
@@ -58,8 +55,8 @@ class Side:
 
 
 def read_side(place: Path) -> Side:
-    """Read a results folder, a folder of such folders (one more process of each trial in each), pytest-benchmark's JSON
-    with our extra_info, or a baseline. Prints the problems of a run to stderr. Raises UserError where no record is
+    """Read a results folder, a folder of such folders (one more start of each trial in each), or pytest-benchmark's
+    JSON with our extra_info. Prints the problems of a run to stderr. Raises UserError where no record is
     left, or where the runs are of different packages."""
     look(place / TRIALS)
     if not place.exists():
@@ -189,19 +186,8 @@ class _Benchmarks:
     commit_info: _Commit | None = None
 
 
-@dataclass(frozen=True)
-class _Baseline:
-    """The part of a baseline, as `accept` writes it, that is read here."""
-
-    baseline_of: str
-    environment: Environment
-    records: list[Record]
-
-
 def _of_benchmark(path: Path, name: str) -> Side:
     content, found = _object(path), []
-    if "baseline_of" in content:
-        return _of_baseline(path, content)
     try:
         benchmarks = datafile.value(_Benchmarks, content)
         for number, case in enumerate(benchmarks.benchmarks, 1):
@@ -226,39 +212,11 @@ def _of_benchmark(path: Path, name: str) -> Side:
     return Side(name, tuple(records), known)
 
 
-def _of_baseline(path: Path, content: dict[str, Any]) -> Side:
-    try:
-        baseline = datafile.value(_Baseline, content)
-    except NotAsDeclaredError as error:
-        raise UserError(f"{path} is no baseline ({error}): {command()} upgrade-check --accept writes one") from None
-    records = tuple(_checked(record, path) for record in baseline.records)
-    if not records:
-        raise UserError(f"{path} holds no trials: {command()} upgrade-check --accept writes some")
-    return Side(str(path), records, baseline.environment, baseline.baseline_of)
-
-
 def _object(path: Path) -> dict[str, Any]:
     try:
         return datafile.read(path, dict[str, Any])
     except NotAsDeclaredError as error:
         raise UserError(f"{path}: expected a JSON object of a run ({error})") from None
-
-
-def _checked(record: Record, path: Path) -> Record:
-    """Return a baseline's record, which has no raw times. Raises UserError where it is ok and has no valid time."""
-    if not Answer.of(record).ran:
-        return record
-    for name in ("synchronised_step", "true_step"):
-        seconds = getattr(record.derived, name)
-        if seconds is not None and not SMALLEST <= seconds <= LARGEST:
-            expected = f"expected seconds above 0, from {SMALLEST:g} to {LARGEST:g}"
-            raise UserError(f"{path}: {record.id} has {name} {seconds!r}, {expected}")
-    if step_seconds(record) is None:
-        raise UserError(f"{path}: {record.id} is ok and has neither synchronised_step nor true_step, in seconds")
-    return record
-
-
-_RAW = ("host", "device_times", "synchronised", "traceback", "log")  # fields that stay in the results folder
 
 
 def machine(environment: Environment) -> str:
@@ -267,21 +225,6 @@ def machine(environment: Environment) -> str:
     if gpus:
         return f"{len(gpus)} x {gpus[0]}"
     return f"{host.physical_cores} cores of {host.cpu}" if host.physical_cores else host.cpu
-
-
-def accept(side: Side, records: Sequence[Record], folder: Path) -> Path:
-    """Write a stack's records as its machine's new baseline, below a folder such as expected/; return the file."""
-    name = machine(side.environment)
-    path = folder / "baselines" / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
-    rows = [{key: value for key, value in datafile.plain(record).items() if key not in _RAW} for record in records]
-    content = {
-        "baseline_of": name,
-        "accepted": date.today().isoformat(),
-        "source": f"repro upgrade-check --accept, {side.name}",
-        "environment": asdict(side.environment),
-        "records": rows,
-    }
-    return datafile.write(path, content)
 
 
 Said = tuple[str, ...]  # several where the runs of a side differ, none where no run records it

@@ -14,11 +14,12 @@ from ..machine import support
 from ..machine.environment import Environment
 from ..record import Record, Trial
 from ..validity import Answer, cpu_disturbance, disturbance
-from .decision import SEPARATE_A_ROUND, SMALLEST_CHANGE, Decision, Ratio, decide, noise_floor, of_pairs, of_separate
+from .decision import SMALLEST_CHANGE, Decision, decide, decide_apart, of_separate
 from .side import Key, Side, key, middle, of_starts, step_seconds
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
+DRIFT = 0.10  # by which one stack may differ from itself between runs that were not interleaved
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Compared:
     after: Half
     status: Status
     reason: str
-    judged: Judged | None = None
+    judged: Decision | None = None
     changes: tuple[Change, ...] = ()
 
     @property
@@ -65,17 +66,11 @@ class Alone:
     there: str
 
 
-def compare(before: Side, after: Side) -> list[Compared]:
-    """Compare every trial that both sides have. Raises UserError where they have none in common, or one is the baseline
-    of another machine."""
-    for side, other in ((before, after), (after, before)):
-        if side.baseline_of is not None and (
-            problem := _another_machine(before, after, before.records[:1], after.records[:1])
-        ):
-            raise UserError(f"{side.name} is a baseline of {side.baseline_of}, and {other.name} is not: {problem}")
+def compare(before: Side, after: Side, *, drift: float = DRIFT) -> list[Compared]:
+    """Compare every trial that both sides have. Raises UserError where they have none in common."""
     sides = _by_trial(before), _by_trial(after)
     found = [
-        compare_trial(records, sides[1][named], _another_machine(before, after, records, sides[1][named]))
+        compare_trial(records, sides[1][named], _another_machine(before, after, records, sides[1][named]), drift)
         for named, records in sides[0].items()
         if named in sides[1]
     ]
@@ -106,12 +101,12 @@ def _shown(records: Sequence[Record]) -> Record:
 
 
 def compare_trial(
-    before: Sequence[Record], after: Sequence[Record], obstacle: str = "", judge: Judge | None = None
+    before: Sequence[Record], after: Sequence[Record], obstacle: str = "", drift: float = DRIFT
 ) -> Compared:
     """Compare one trial by its records on both sides, oldest first, one for each process. It `broke` where it ran
     before and runs in no process now, or fails in some where none failed before, for any reason; `fixed` is the
     reverse. `obstacle` says why the machines cannot be compared. Processes that ran out of memory which another process
-    used are discarded. `judge` gets all records that ran, as it may pair them by their order."""
+    used are discarded. Times that were not interleaved may differ by `drift` without a change."""
     compared = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
     if obstacle:
         return compared
@@ -128,14 +123,14 @@ def compare_trial(
         return replace(compared, status="broke", reason=failures)
     if not ran[0]:
         return replace(compared, status="fixed", reason=failures)
-    found = _of_what_ran(compared, ran, judge)
+    found = _of_what_ran(compared, ran, drift)
     if not failures:
         return found
     more = "fails more often: " if shares[1] > shares[0] else ""
     return replace(found, status=_beside(found, *shares), reason=f"{more}{failures}; {found.reason}")
 
 
-def _of_what_ran(compared: Compared, ran: Sequence[Sequence[Record]], judge: Judge | None) -> Compared:
+def _of_what_ran(compared: Compared, ran: Sequence[Sequence[Record]], drift: float) -> Compared:
     """Compare a trial by the times of both sides, each of which has some."""
     if obstacle := _another_recipe(*ran):
         return replace(compared, reason=obstacle)
@@ -151,13 +146,15 @@ def _of_what_ran(compared: Compared, ran: Sequence[Sequence[Record]], judge: Jud
     # The micro batch of both sides with the most samples: a mix of two could not be compared.
     size = max(common, key=lambda one: (min(side[one] for side in sizes), one))
     alike = [[record for record in side if (record.batch.micro_batch or 0) == size] for side in valid]
-    judged = judge(ran[0], ran[1], alike[0][-1].batch.micro_batch) if judge else judge_separate(*alike)
+    ratios = ratios_of_pairs(ran[0], ran[1], alike[0][-1].batch.micro_batch)
+    starts = [of_starts(side, step_seconds) for side in alike]
+    judged = decide(ratios) if ratios else decide_apart(starts[0], starts[1], drift)
     found = Compared(
         alike[0][-1],
         replace(_half(alike[0]), discarded=compared.before.discarded, failed=compared.before.failed),
         replace(_half(alike[1]), discarded=compared.after.discarded, failed=compared.after.failed),
-        judged.decision.call,
-        judged.decision.reason,
+        judged.call,
+        judged.reason,
         judged,
         tuple(changes(*alike)),
     )
@@ -187,7 +184,7 @@ def _beside(found: Compared, before: float, after: float) -> Status:
     """Return the status of a trial that runs on both sides and failed in these shares of their processes. It is `fixed`
     where it fails no more and did not become slower; where it fails more often it is not `unchanged` or `improved`."""
     if found.judged and not after:
-        slower = found.judged.ratio.value > 1 + found.judged.decision.threshold
+        slower = found.judged.ratio > 1 + found.judged.allowance
         return found.status if slower else "fixed"
     return "inconclusive" if after > before and found.status in ("unchanged", "improved") else found.status
 
@@ -335,7 +332,7 @@ def _by_chance(take: Callable[[Record], float | None], before: Sequence[Record],
     starts = [of_starts(side, take) for side in (before, after)]
     if before[-1].device != "cpu" or not all(starts):
         return False
-    interval = of_separate(*starts).interval
+    _, interval = of_separate(*starts)
     return interval is None or interval.low <= 1 <= interval.high
 
 
@@ -431,64 +428,28 @@ def choose(seconds: Mapping[Trial, float], budget: float) -> list[Trial]:
         seen |= features(best)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A decision with the ratio of seconds that it is based on. `floor` is None where no stack ran against itself."""
-
-    ratio: Ratio
-    decision: Decision
-    floor: float | None
-
-
-Judge = Callable[[Sequence[Record], Sequence[Record], int | None], Judged]  # arguments: both sides, micro batch
-
-
-def judge_separate(before: Sequence[Record], after: Sequence[Record]) -> Judged:
-    """Judge undisturbed samples of runs that were not interleaved. Where there are enough, the two halves of each side
-    are the two rounds, and every other sample of `before` against the rest gives the noise floor."""
-    a, b = (of_starts(side, step_seconds) for side in (before, after))
-    together, floor = of_separate(a, b), None
-    rounds = [together]
-    if min(len(a), len(b)) >= 2 * SEPARATE_A_ROUND:
-        half, other = len(a) // 2, len(b) // 2
-        rounds = [of_separate(a[:half], b[:other]), of_separate(a[half:], b[other:])]
-        floor = noise_floor(of_separate(a[::2], a[1::2]))
-    return Judged(together, decide(rounds, together, floor), floor)
+def ratios_of_pairs(before: Sequence[Record], after: Sequence[Record], micro_batch: int | None) -> list[float]:
+    """Return the ratio of step times, after over before, of each pair that both sides have: the median over its
+    processes. One that was disturbed or ran at another micro batch leaves its counterpart out, too."""
+    found, others = [], _by_pair(after)
+    for pair, records in _by_pair(before).items():
+        times = [
+            (_sample(one, micro_batch), _sample(other, micro_batch))
+            for one, other in zip(records, others.get(pair, ()), strict=False)
+        ]
+        if ratios := [after / before for before, after in times if before and after]:
+            found.append(median(ratios))
+    return found
 
 
-def judge_pairs(again: Sequence[Record], first: int, forks: int) -> Judge:
-    """Return a judge of interleaved starts of `forks` processes; the first `first` are the first round. `again` has the
-    records of the first stack's copy. A start without an undisturbed pair at the judged micro batch is left out."""
-
-    def judge(before: Sequence[Record], after: Sequence[Record], micro_batch: int | None) -> Judged:
-        starts, same = (by_start(before, side, forks, micro_batch) for side in (after, again))
-        rounds = [of_pairs(part) for half in (starts[:first], starts[first:]) if (part := _known(half))]
-        if len(rounds) > 1 and rounds[1].interval is None:
-            del rounds[1]  # it was cut short, and cannot confirm anything
-        if not rounds:  # no pair is undisturbed: compare the medians at least
-            together = of_separate(*(_known(_sample(one, micro_batch) for one in side) for side in (before, after)))
-            return Judged(together, decide([together], together, None), None)
-        together = of_pairs(_known(starts))
-        floor = noise_floor(of_pairs(_known(same))) if any(same) else None
-        return Judged(together, decide(rounds, together, floor), floor)
-
-    return judge
-
-
-def by_start(
-    before: Sequence[Record], after: Sequence[Record], forks: int, micro_batch: int | None
-) -> list[float | None]:
-    """Return each start's ratio of step times: the median of its undisturbed pairs, None where it has none."""
-    pairs = [(_sample(one, micro_batch), _sample(two, micro_batch)) for one, two in zip(before, after, strict=False)]
-    starts = [pairs[first : first + forks] for first in range(0, len(pairs), forks)]
-    ratios = [[other / one for one, other in start if one and other] for start in starts]
-    return [median(start) if start else None for start in ratios]
+def _by_pair(records: Iterable[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        if record.pair is not None:
+            found.setdefault(record.pair, []).append(record)
+    return found
 
 
 def _sample(record: Record, micro_batch: int | None) -> float | None:
     """Return the seconds of a training step; None where the process was disturbed or ran at another micro batch."""
     return step_seconds(record) if Answer.of(record) is Answer.RAN and record.batch.micro_batch == micro_batch else None
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]

@@ -1,18 +1,18 @@
-"""Interleaved measurement of two stacks on one machine: A, B and A again, then A again, B, A, and so on.
+"""Interleaved measurement of two stacks on one machine, in pairs, until the answer is clear.
 
-The third arm is a copy of the first stack; its difference is noise. On a CPU a process of every arm is alive at once,
-and they are interleaved round by round. On a GPU, which may not have the memory for three, and at the paper's scale,
-one process follows the other. The order is reversed every time, so that a drift affects all arms. Processes are forked
-from servers that hold the imported stacks, and those of one server share what its start decided, such as the layout of
-memory. So the servers of all arms start anew every few processes, and a sample is the median of a start's processes.
+On a CPU a process of each stack is alive at once, and they are interleaved round by round. On a GPU, which may not have
+the memory for two, and at the paper's scale, one process follows the other. The order is reversed every time, so that a
+drift affects both stacks. Processes are forked from servers that hold the imported stacks, and those of one server
+share what its start decided, such as the layout of memory. So the servers of both stacks start anew every few
+processes: a pair is one start of each, and its sample the median ratio of their processes.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -37,20 +37,19 @@ from ..run.reading import history
 from ..run.results import Results
 from ..validity import Answer, is_final
 from .candidate import Stack, folder
-from .decision import PAIRS_A_ROUND, settled
+from .decision import BLOCK, FEWEST, FIRST_LOOK
 from .side import SEARCHES, Side
-from .trials import Change, Compared, Judge, choose, compare_trial, judge_pairs
+from .trials import Change, Compared, choose, compare_trial
 
-ARMS = ("before", "after", "again")
-SIDES = ARMS[:2]  # the arms that are compared
-_Taken = Counter[tuple[str, str]]  # by arm and trial
-FORKS = 4  # of each arm a start, on a CPU: a start causes little of a process's noise, and loading takes time
+SIDES = ("before", "after")
+FORKS = 4  # of each stack a start, on a CPU: a start causes little of a process's noise, and loading takes time
 
 
 class Check:
     """An upgrade check in a results folder, resumed where it stopped. `trials` take the largest micro batch that fits
-    on both stacks. `pairs` are starts a side in each of two rounds; none begins that would end after `budget` seconds.
-    `tell` gets each of the `parts` when it is done, with its seconds, None where an earlier check had done it."""
+    on both stacks. A trial ends with `pairs` pairs, or sooner where its answer is clear; no pair begins that would end
+    after `budget` seconds. `tell` gets each of the `parts` when it is done, with its seconds, None where it is not
+    measured: an earlier check had done it, or no trial needs it."""
 
     def __init__(
         self,
@@ -63,10 +62,9 @@ class Check:
         tell: Callable[[str, float | None], None],
     ) -> None:
         self.folder, self.trials, self.pairs, self.tell = folder, list(trials), pairs, tell
-        self._stacks = dict(zip(ARMS, (*stacks, stacks[0]), strict=True))
+        self._stacks = dict(zip(SIDES, stacks, strict=True))
         self._devices, self._deadline = list(devices), time.monotonic() + budget
         self._forks = forks(devices)
-        self._starts = range(pairs), range(pairs, 2 * pairs)  # of each round
         self._longest, self.complete = 0.0, True
         self._failed: set[str] = set()
 
@@ -76,20 +74,16 @@ class Check:
         self._refuse_others()
         for arm in SIDES:
             self._search(arm)
-        self._round(self._first_round(), self._starts[0])
-        self._round(self._second_round(), self._starts[1])
+        self._sample()
         return self.compared()
 
     def left(self) -> list[str]:
-        """Return the names of the parts still to be measured. A measured part may make later ones unnecessary; until
-        then they are listed. Raises UserError where the folder holds a check of other stacks."""
+        """Return the names of the parts still to be measured, of which a clear answer makes the last ones unnecessary.
+        Raises UserError where the folder holds a check of other stacks."""
         self._refuse_others()
         searches = [_of_search(arm) for arm in SIDES if self._unsearched(arm)]
-        first, second = (list(map(_of_start, starts)) for starts in self._starts)
-        if searches:
-            return searches + first + second
-        waiting = self._waiting(self._first_round(), self._starts[0])
-        return waiting + second if waiting else self._waiting(self._second_round(), self._starts[1])
+        first = 0 if searches else min(self._waiting().values(), default=self.pairs)
+        return searches + [_of_pair(number) for number in range(first, self.pairs)]
 
     def compared(self) -> list[Compared]:
         """Compare every trial, by what is measured so far."""
@@ -111,14 +105,14 @@ class Check:
 
     def _refuse_others(self) -> None:
         """Raise UserError for a check of other stacks. Packages that no measurement depends on may have changed."""
-        files.inside(self.folder, *(f"{arm}/{SEARCHES}" for arm in ARMS))
-        now = {arm: self._environment(arm) for arm in ARMS}
+        files.inside(self.folder, *(f"{arm}/{SEARCHES}" for arm in SIDES))
+        now = {arm: self._environment(arm) for arm in SIDES}
         self._refuse(now, _differing(now["before"], now["after"]))
         folders = [self.folder / arm / SEARCHES for arm in SIDES]
         self._refuse(now, _differing(*(environment.read(kept) if history(kept) else None for kept in folders)))
 
     def _refuse(self, now: Mapping[str, Environment], more: Collection[str]) -> None:
-        for arm in ARMS:
+        for arm in SIDES:
             for kept in (self.folder / arm, self.folder / arm / SEARCHES):
                 if history(kept):
                     environment.refuse_another(kept, now[arm], more)
@@ -133,82 +127,76 @@ class Check:
                     opened.keep(opened.measure(trial))
         self.tell(_of_search(arm), time.monotonic() - began if waiting else None)
 
-    def _round(self, trials: Sequence[Trial], starts: Iterable[int]) -> None:
-        """Measure these trials in every arm, in these starts. A trial that fails is not measured further."""
-        for start in starts:
-            taken, failed = self._taken()
-            waiting = [trial for trial in trials if trial.id not in failed]
-            missing = self._missing(start, waiting, taken)
+    def _sample(self) -> None:
+        """Measure pair by pair what every trial still needs."""
+        told = 0
+        while self.complete and (waiting := self._waiting()):
+            number = min(waiting.values())
+            for earlier in range(told, number):
+                self.tell(_of_pair(earlier), None)
             began = time.monotonic()
-            if missing:
-                self._start(missing, waiting, taken)
-                if not self.complete:
-                    return
-            self.tell(_of_start(start), time.monotonic() - began if missing else None)
+            self.complete = began + self._longest <= self._deadline
+            if not self.complete:
+                return
+            self._pair(number, [trial for trial, measured in waiting.items() if measured == number])
+            seconds, told = time.monotonic() - began, number + 1
+            self._longest = max(self._longest, seconds)
+            self.tell(_of_pair(number), seconds)
+        for needless in range(told, self.pairs):
+            self.tell(_of_pair(needless), None)
 
     def _unsearched(self, arm: str) -> list[Trial]:
         """Return the trials whose largest micro batch on a stack is not found yet."""
         known = {record.id for record in _standing(self.folder / arm / SEARCHES)}
         return [trial for trial in self.trials if trial.id not in known]
 
-    def _first_round(self) -> list[Trial]:
-        """Return the trials that both stacks repeat."""
-        return [sampled for trial in self.trials if (sampled := self._sampled(trial)) is not None]
+    def _waiting(self) -> dict[Trial, int]:
+        """Return the trials that need more pairs, as both stacks run them, each with the number of pairs it has."""
+        found = {}
+        for trial in self.trials:
+            sampled = self._sampled(trial)
+            if sampled is None or sampled.id in self._failed:
+                continue
+            sides = [[each for each in self.samples(arm, trial) if is_final(each)] for arm in SIDES]
+            if not all(Answer.of(each).ran for side in sides for each in side):
+                continue
+            before, after = ({each.pair for each in side} for side in sides)
+            pairs = len(before & after - {None})  # None is of a check before records had pairs
+            if pairs < self.pairs and not self._may_stop(trial, pairs):
+                found[sampled] = pairs
+        return found
 
-    def _second_round(self) -> list[Trial]:
-        """Return the trials that the first round leaves unsettled."""
-        unsettled = (self._sampled(trial) for trial in self.trials if not self._is_settled(trial))
-        return [sampled for sampled in unsettled if sampled is not None]
+    def _may_stop(self, trial: Trial, pairs: int) -> bool:
+        """Look, after every block of pairs, whether the answer is clear."""
+        if pairs < FIRST_LOOK or (pairs - FIRST_LOOK) % BLOCK:
+            return False
+        judged = self._compare(trial).judged
+        return judged is not None and judged.may_stop
 
-    def _waiting(self, trials: Sequence[Trial], starts: Iterable[int]) -> list[str]:
-        """Return the names of those starts that have not measured all of these trials."""
-        taken, failed = self._taken()
-        waiting = [trial for trial in trials if trial.id not in failed]
-        return [_of_start(start) for start in starts if self._missing(start, waiting, taken)]
-
-    def _taken(self) -> tuple[_Taken, set[str]]:
-        """Return how often each arm has measured each trial, and the trials that failed."""
-        known = [(arm, record) for arm in ARMS for record in _standing(self.folder / arm)]
-        failed = self._failed.union(record.id for _, record in known if not Answer.of(record).ran)
-        return Counter((arm, record.id) for arm, record in known), failed
-
-    def _missing(self, start: int, trials: Sequence[Trial], taken: _Taken) -> list[int]:
-        """Return the forks of a start in which some arm has yet to measure some of these trials."""
-        forks = range(start * self._forks, (start + 1) * self._forks)
-        return [fork for fork in forks if any(taken[arm, each.id] <= fork for each in trials for arm in ARMS)]
-
-    def _start(self, forks: Sequence[int], trials: list[Trial], taken: _Taken) -> None:
-        """Start every arm and measure these forks of each, without what was `taken` already. A trial is left out once
-        it fails, all of them once the time is up."""
-        began = time.monotonic()
+    def _pair(self, number: int, trials: list[Trial]) -> None:
+        """Start both stacks, and measure these trials in processes of each. A trial that fails is left out."""
+        pair = secrets.token_hex(8)
+        forks = self._forks
         with ExitStack() as stack:
             scheduler = stack.enter_context(Scheduler())
-            arms: dict[str, _Opened] = {}
-            for fork in forks:
-                self.complete = began + self._longest <= self._deadline
-                if not self.complete:
-                    return
-                if not arms:
-                    arms = {arm: stack.enter_context(self._opened(self.folder / arm, arm, trials)) for arm in ARMS}
-                    for opened in arms.values():
-                        opened.load()
+            arms = {arm: stack.enter_context(self._opened(self.folder / arm, arm, trials)) for arm in SIDES}
+            for opened in arms.values():
+                opened.load()
+            for fork in range(number * forks, (number + 1) * forks):
+                order = [arms[arm] for arm in SIDES[:: -1 if fork % 2 else 1]]
                 for trial in list(trials):
-                    order = (ARMS, ARMS[::-1])[fork % 2]
-                    waiting = [arms[arm] for arm in order if taken[arm, trial.id] <= fork]
-                    if waiting and not self._measure(trial, waiting, scheduler):
+                    if not self._measure(trial, order, scheduler, pair):
                         self._failed.add(trial.id)
                         trials.remove(trial)
-                self._longest = max(self._longest, time.monotonic() - began)
-                began = time.monotonic()
 
-    def _measure(self, trial: Trial, arms: Sequence[_Opened], scheduler: Scheduler) -> bool:
+    def _measure(self, trial: Trial, arms: Sequence[_Opened], scheduler: Scheduler, pair: str) -> bool:
         """Measure a trial once in these arms, and keep the records; return False where one failed."""
-        if self._devices or trial.scale == "paper":  # memory may not hold three processes
-            return all(Answer.of(arm.keep(arm.measure(trial))).ran for arm in arms)
+        if self._devices or trial.scale == "paper":  # memory may not hold two processes
+            return all(Answer.of(arm.keep(arm.measure(trial), pair)).ran for arm in arms)
         works = [partial(arm.measure, trial, scheduler.address) for arm in arms]
         records = scheduler.run(works, [arm.server.stop for arm in arms])
         for arm, record in zip(arms, records, strict=True):
-            arm.keep(record)
+            arm.keep(record, pair)
         return all(Answer.of(record).ran for record in records)
 
     @contextmanager
@@ -220,7 +208,7 @@ class Check:
             Results(folder) as results,
             ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,
         ):
-            environment.keep(found, folder)
+            environment.keep(found, folder, results.append_line)
             known = environment.stack(self._devices, stack.packages, stack.python)
             bench = Bench(server, known, gpu_of(self._devices), results.logs)
             opened = _Opened(stack.name, self.folder, found, results, server, bench)
@@ -232,34 +220,20 @@ class Check:
         before, after = (self.samples(arm, trial) for arm in SIDES)
         if not before or not after:
             found = compare_trial(largest[:1], largest[1:])
-            return replace(found, reason=found.reason + self._failure(trial, ARMS))
-        found = compare_trial(before, after, judge=self._judge(trial))
-        found = replace(found, reason=found.reason + self._failure(trial, ("again",)))
+            return replace(found, reason=found.reason + self._failure(trial))
+        found = compare_trial(before, after)
         sizes = [record.batch.micro_batch for record in largest]
         if sizes[0] == sizes[1]:
             return found
         return replace(found, changes=(*found.changes, Change("largest micro batch", *map(str, sizes))))
 
-    def _failure(self, trial: Trial, arms: Sequence[str]) -> str:
-        """Describe a failure of one of these arms that ended its starts, which a comparison does not report."""
-        for arm in arms:
+    def _failure(self, trial: Trial) -> str:
+        """Describe a failure of one stack that ended the trial's pairs before the other had measured it."""
+        for arm in SIDES:
             if failed := [record for record in self.samples(arm, trial) if not Answer.of(record).ran]:
-                where = self._stacks[arm].name if arm in SIDES else f"the copy of {self._stacks[arm].name}"
                 why = f"{failed[-1].status}: {failed[-1].reason}"
-                return f"; in {where} it failed, which ended its starts ({why})"
+                return f"; in {self._stacks[arm].name} it failed, which ended its pairs ({why})"
         return ""
-
-    def _is_settled(self, trial: Trial) -> bool:
-        """Return True where the first round alone settles a trial, also in a check that measured the second."""
-        first = self.pairs * self._forks
-        before, after = (self.samples(arm, trial)[:first] for arm in SIDES)
-        if not before or not after:
-            return True
-        judged = compare_trial(before, after, judge=self._judge(trial)).judged
-        return judged is not None and settled(judged.ratio)
-
-    def _judge(self, trial: Trial) -> Judge:
-        return judge_pairs(self.samples("again", trial), self.pairs, self._forks)
 
     def _sampled(self, trial: Trial) -> Trial | None:
         """Return the trial that both stacks repeat, at a micro batch that fits on both; None without one."""
@@ -277,11 +251,12 @@ class Check:
 
     def _variables(self, arm: str) -> dict[str, str]:
         """Return a stack's variables, with build caches and tools of its own: no stack uses what the other compiled."""
-        found = trial_environment(self._devices, self._stacks[arm].packages.get("torch"))
-        if arm == "after":
+        stack = self._stacks[arm]
+        found = trial_environment(self._devices, stack.packages.get("torch"))
+        if stack.key:
             for name in [name for name in found if name.endswith("_DIR")]:
-                found[name] = str(folder(self._stacks[arm].key) / Path(found[name]).name)
-            found["PATH"] = os.pathsep.join([str(Path(self._stacks[arm].python).parent), found["PATH"]])
+                found[name] = str(folder(stack.key) / Path(found[name]).name)
+            found["PATH"] = os.pathsep.join([str(Path(stack.python).parent), found["PATH"]])
         return found
 
     def _environment(self, arm: str) -> Environment:
@@ -322,7 +297,7 @@ class _Opened:
                 f"{self.stack}: {foreign}, which makes two stacks alike: unset PYTHONPATH, and take away what leads "
                 f"elsewhere, such as an editable install or a .pth file; what was measured is kept in {self.kept}"
             )
-        environment.keep(self.described.with_imports(imports), self.results.folder)
+        environment.keep(self.described.with_imports(imports), self.results.folder, self.results.append_line)
         self.imports = imports
 
     @contextmanager
@@ -341,9 +316,9 @@ class _Opened:
         self.load()
         return run_trial(trial, replace(self.bench, scheduler=scheduler), trial.micro_batch or 1)
 
-    def keep(self, record: Record) -> Record:
-        """Write a record to the arm's results, and return it."""
-        record.commit = self.described.commit
+    def keep(self, record: Record, pair: str | None = None) -> Record:
+        """Write a record to the arm's results, and return it. `pair` is None for a search."""
+        record.commit, record.pair = self.described.commit, pair
         self.results.append(record)
         return record
 
@@ -354,21 +329,16 @@ def _differing(*stacks: Environment | None) -> set[str]:
     return {name for name, _ in before.items() ^ after.items()} if before and after else set()
 
 
-def parts(pairs: int) -> tuple[list[str], list[str]]:
-    """Return the names of a check's parts, for so many starts a round: searches for micro batches, and starts."""
-    return [_of_search(arm) for arm in SIDES], [_of_start(start) for start in range(2 * pairs)]
-
-
 def _of_search(arm: str) -> str:
     return f"largest micro batches, {arm}"
 
 
-def _of_start(number: int) -> str:
-    return f"start {number + 1}"
+def _of_pair(number: int) -> str:
+    return f"pair {number + 1}"
 
 
 def forks(devices: Sequence[Device]) -> int:
-    """Return how many processes of each arm to fork from a start; on a GPU one takes longer than loading."""
+    """Return how many processes of each stack to fork from a start; on a GPU one takes longer than loading."""
     return 1 if devices else FORKS
 
 
@@ -396,18 +366,18 @@ def _modules(trials: Iterable[Trial]) -> list[str]:
     return [module for module in PRELOADED if module.startswith(tuple(prefixes))]
 
 
-_PAIRS = (12, 9, 6)  # a round, tried in this order until a trial fits the budget; the rest of it buys more pairs
-_MOST_PAIRS = 100
-_LOADING_SECONDS = 8.0  # estimate for all arms at once; used to choose trials, never in a result
+_PAIRS = (24, 18, 12)  # tried in this order until a trial fits the budget; the rest of it buys more pairs
+_MOST_PAIRS = 200
+_LOADING_SECONDS = 8.0  # estimate for both stacks at once; used to choose trials, never in a result
 _SAMPLES_SHARE = 0.6  # of a trial's estimate: its micro batch is known, its compilation cached
 
 
 def seconds_of_parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: int) -> dict[str, float]:
-    """Estimate the seconds of each part of a check."""
+    """Estimate the seconds of each part of a check that needs all its pairs."""
     once = sum(estimate(trial, gpu_of(devices)) for trial in trials)
-    searches, starts = parts(pairs)
-    found = dict.fromkeys(searches, _LOADING_SECONDS + once)
-    return found | dict.fromkeys(starts, _LOADING_SECONDS + len(ARMS) * forks(devices) * _SAMPLES_SHARE * once)
+    found = {_of_search(arm): _LOADING_SECONDS + once for arm in SIDES}
+    pair = _LOADING_SECONDS + len(SIDES) * forks(devices) * _SAMPLES_SHARE * once
+    return found | {_of_pair(number): pair for number in range(pairs)}
 
 
 def chosen_within(
@@ -422,7 +392,7 @@ def chosen_within(
             return chosen, asked or _most_pairs(chosen, devices, each, available)
     cheapest = min(seconds, key=lambda trial: seconds[trial])
     minutes = math.ceil((seconds[cheapest] + loading) / 60)
-    fewer = ", or take fewer pairs" if each > PAIRS_A_ROUND else ""
+    fewer = ", or take fewer pairs" if each > FEWEST else ""
     raise UserError(
         f"--budget {budget}: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
         f"--pairs {each}; raise the budget{fewer}"

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from .. import models
 from ..console import UserError, fits, say
-from ..formats import counted, listing
+from ..formats import SECONDS_A_DAY, counted, listing
 from ..machine import support
 from ..models.recipe import Recipe
-from ..paper.settings import Settings
-from ..predict import calibration, own, traces
-from ..predict.forecast import forecast, ranked
+from ..money.days import DaysAsked, ModelDays, Origin
+from ..paper.settings import NAIVE, Settings
 from ..predict.hardware import Machine
-from ..predict.modern import today
 from ..record import OnMachine, Record, days_of_steps
-from ..run.plan import ModernMethods, settings_for
+from ..run.plan import ModernMethods
 from ..run.reading import Joined
 from ..validity import Answer
 
 SCRIPT = "train.py"
-Origin = Literal["measured", "predicted"]
 
 
 @dataclass(frozen=True)
@@ -121,29 +116,29 @@ def _had(records: Sequence[Record], model: str | None) -> str:
     return f"it has {listing([*there]) if there else 'none at all'}"
 
 
-def predicted(recipe: Recipe, machine: Machine, methods: ModernMethods | None = None) -> Training:
-    """Return the settings that are predicted to be the fastest on a machine, with parts of modern training where these
-    are asked for. Raise UserError where none fit."""
-    stack = own.stack() if models.is_own(recipe.id) else traces.nearest_here()
-    fitted = calibration.calibrations()[calibration.EVERYTHING]
-    space = settings_for(recipe, "all", machine.gpu, machine.world)
-    best = ranked(forecast(recipe, machine, each, fitted, stack) for each in space)[0]
-    if methods is not None:
-        found = today(recipe, machine, fitted, stack)
-        best = found.exact if methods == "modern:exact" else found.all
-    if best.days is None or best.step is None:
-        raise UserError(f"{recipe.id} does not train on {machine.world} x {machine.gpu.called}: {best.reason}")
+def fastest(recipe: Recipe, machine: Machine, asked: DaysAsked) -> Training:
+    """Return the settings with the fewest days on a machine, as every answer about it has them: measured, projected or
+    predicted. Raise UserError where none fit."""
+    known = ModelDays(recipe.id, asked)
+    known.check_runs()
+    known.forecast(machine, NAIVE)  # refuses a number of GPUs that does not divide the batch
+    rows = known.on_settings(machine)
+    best = known.fastest(rows)
+    if best is None or best.days is None or best.micro_batch is None:
+        reason = next((row.forecast.reason for row in rows if row.forecast is not None), "nothing fits")
+        raise UserError(f"{recipe.id} does not train on {machine.world} x {machine.gpu.called}: {reason}")
+    settings = Settings.parse(best.settings)
     return Training(
-        replace(recipe, precision=best.settings.precision_of(recipe.precision)),
-        best.settings,
+        replace(recipe, precision=settings.precision_of(recipe.precision)),
+        settings,
         machine.gpu.called,
         machine.gpus,
         machine.nodes,
         best.micro_batch,
-        best.accumulation or 1,
-        support.compiles(recipe, best.settings),
-        best.settings.free_lunch and machine.capability is not None and machine.capability >= support.SINCE,
-        best.step.total,
-        "predicted",
-        "repro predict",
+        recipe.batch_size // (machine.world * best.micro_batch),
+        support.compiles(recipe, settings),
+        settings.free_lunch and machine.capability is not None and machine.capability >= support.SINCE,
+        best.days.value * SECONDS_A_DAY / recipe.training_steps,
+        best.origin,
+        best.source,
     )

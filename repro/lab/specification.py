@@ -64,8 +64,8 @@ class Training:
 @dataclass(frozen=True)
 class Trained:
     """Measured seconds of a training: reading and training of each batch, by epoch, and each epoch. `started` is the
-    time from sending the job to the first epoch. `busy_cpus` is the number of CPUs that other processes used meanwhile;
-    None on a GPU."""
+    time from sending the job to the first epoch. `busy_cpus` is the number of CPUs that other processes used during the
+    epochs, at least."""
 
     what: Training
     started: float

@@ -12,7 +12,8 @@ from ..paper.gpus import GENERATIONS, Gpu, catalogue
 @dataclass(frozen=True)
 class Device:
     """A GPU of this machine, or a MIG slice of one. `index` counts the visible ones from 0, `number` is NVML's number
-    of the GPU that it is (part of), in PCI order; `gpu` is the catalogue's entry, None for an unknown GPU."""
+    of the GPU that it is (part of), in PCI order; `gpu` is the catalogue's entry, None for an unknown GPU.
+    `memory_source` says whose memory `memory_bytes` is, where the driver does not report the GPU's."""
 
     index: int
     number: int
@@ -21,6 +22,7 @@ class Device:
     gpu: Gpu | None
     memory_bytes: int
     compute_capability: tuple[int, int]
+    memory_source: str = ""
 
     @property
     def name(self) -> str:
@@ -39,6 +41,14 @@ class Device:
         """Return its name for CUDA_VISIBLE_DEVICES with CUDA_DEVICE_ORDER=PCI_BUS_ID: the number of a whole GPU, as
         DeepSpeed requires one there, or the UUID of a slice, as slices of a GPU share its number."""
         return self.uuid if self.sliced else str(self.number)
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """A GPU of this machine that no process can use, by NVML's number, and the reason in a sentence."""
+
+    number: int
+    reason: str
 
 
 def every_device(devices: Sequence[Device]) -> str:
@@ -76,11 +86,12 @@ def generation_of(device: Device) -> str:
     return newest.generation
 
 
-def mask(devices: Sequence[Device], variable: str | None) -> list[Device]:
+def mask(devices: Sequence[Device], variable: str | None, unusable: Sequence[Unusable] = ()) -> list[Device]:
     """Return the devices that a value of CUDA_VISIBLE_DEVICES selects, as CUDA reads it.
 
     None selects all. An entry is a GPU's number, which in MIG mode means its first slice, or the beginning of a UUID.
-    An entry that matches no device ends the selection; a repeated one makes it empty.
+    An entry that matches no device ends the selection, unless it is that of an unusable GPU; a repeated one makes it
+    empty.
     """
     if variable is None:
         return list(devices)
@@ -88,11 +99,22 @@ def mask(devices: Sequence[Device], variable: str | None) -> list[Device]:
     for entry in variable.split(","):
         device = _named_by(entry.strip(), devices)
         if device is None:
+            if may_name(entry, unusable):
+                continue
             break
         if device in chosen:
             return []
         chosen.append(device)
     return [replace(device, index=index) for index, device in enumerate(chosen)]
+
+
+def may_name(variable: str | None, unusable: Sequence[Unusable]) -> bool:
+    """Return whether a value of CUDA_VISIBLE_DEVICES selects an unusable GPU, by its number, or by a UUID, which may be
+    its own: the driver does not report it."""
+    if variable is None or not unusable:
+        return bool(unusable)
+    entries, numbers = map(str.strip, variable.split(",")), {str(each.number) for each in unusable}
+    return any(entry in numbers or entry.startswith(("GPU-", "MIG-")) for entry in entries)
 
 
 def _named_by(entry: str, devices: Sequence[Device]) -> Device | None:

@@ -10,13 +10,13 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, datafile, installation
+from .. import __version__, datafile, files, installation
 from ..console import DATA, ROOT, UserError, cut, one_line, say
 from ..formats import counted, listing
 from ..installation import Damage
@@ -32,7 +32,8 @@ _ON_GPUS, _ON_CPU = ("requirements.lock", "locks/volta.lock"), ("locks/cpu.lock"
 _LOCKS = (*_ON_GPUS, *_ON_CPU, "locks/paper.lock", "locks/latest.lock")
 _UNKNOWN = "unknown"
 ELSEWHERE = " (elsewhere)"  # suffix of the version of a package that came from elsewhere
-FILE = "environment.json"
+FILE, TRIALS = "environment.json", "trials.jsonl"
+_LINE = b'{"environment": '  # how a line of trials.jsonl begins that is no trial's
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,11 @@ class Lock:
 
 @dataclass(frozen=True)
 class Environment:
-    """The content of environment.json, in its order. None means that a run has no such thing, or a folder does not
-    record it. `packages` are those installed, in the version that was imported if one was; `imported` says where they
-    came from. `variables` are those that affect the stack, `options` those of this run, `earlier` those of earlier runs
-    in the folder, each once. Of several runs `gpus` are those of the one with most GPUs, and `commits` lists each that
-    wrote a record."""
+    """The stack and the machine of a results folder, as environment.json has it and a line of trials.jsonl. None means
+    that a run has no such thing, or a folder does not record it. `packages` are those installed, in the version that
+    was imported if one was; `imported` says where they came from. `variables` are those that affect the stack,
+    `options` those of this run, `earlier` those of earlier runs in the folder, each once. Of several runs `gpus` are
+    those of the one with most GPUs, and `commits` lists each that wrote a record."""
 
     repro: str | None = None
     commit: str | None = None
@@ -101,6 +102,12 @@ class Environment:
             return None
         foreign = {name: self.imported[name].version for name in elsewhere(self.imported)} if self.imported else {}
         return self.packages | {name: f"{version or _UNKNOWN}{ELSEWHERE}" for name, version in foreign.items()}
+
+    @property
+    def stack(self) -> str:
+        """Return the packages that decide what runs, with their versions; empty where none is recorded."""
+        known = self.versions or {}
+        return ", ".join(f"{name} {known[name]}" for name in ("torch", "transformers", "timm") if name in known)
 
     def with_imports(self, imports: Imports) -> Environment:
         """Return a copy that includes what the stack imported."""
@@ -169,10 +176,32 @@ def describe(
 
 
 def read(folder: Path) -> Environment | None:
-    """Return the environment of a results folder's trials; None without the file. Raises NotAsDeclaredError where its
-    file has another content."""
+    """Return the environment of a results folder: the last one among its trials, or without any, as in older folders,
+    that of environment.json; None where there is neither. Raises NotAsDeclaredError where the file has another
+    content."""
+    for line in reversed(_lines(folder)):
+        with contextlib.suppress(datafile.NotAsDeclaredError):  # the line is left out, as a damaged record is
+            return of_line(line)
     path = folder / FILE
     return datafile.read(path, Environment) if path.exists() else None
+
+
+def of_line(line: bytes) -> Environment | None:
+    """Return the environment in a line of trials.jsonl; None where it has a record. Raises NotAsDeclaredError where it
+    has another content."""
+    if not line.startswith(_LINE):
+        return None
+    return datafile.value(Environment, datafile.parse(line)["environment"])
+
+
+def _lines(folder: Path) -> list[bytes]:
+    """Return the lines of trials.jsonl that have an environment; none where it cannot be read."""
+    path = folder / TRIALS
+    try:
+        content = files.read(path) if path.is_file() else b""
+    except OSError:  # what reads the trials says so
+        content = b""
+    return [line for line in content.split(b"\n") if line.startswith(_LINE)]
 
 
 def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -> None:
@@ -217,9 +246,10 @@ def _changes(then: Lock, now: Lock) -> list[tuple[str, tuple[str, str]]]:
     return [(name, tuple(lock.changed.get(name, "as installed") for lock in (then, now))) for name in names]  # type: ignore[misc]
 
 
-def keep(now: Environment, folder: Path) -> Environment:
-    """Write environment.json, and return its content. It keeps the options and commits of earlier runs, their imports
-    until there are new ones, and their GPUs where they had more of the same type."""
+def keep(now: Environment, folder: Path, append: Callable[[bytes], None] | None = None) -> Environment:
+    """Write environment.json, and return its content; before that, `append` it as a line to the trials that it belongs
+    to, unless their last one is equal. It keeps the options and commits of earlier runs, their imports until there are
+    new ones, and their GPUs where they had more of the same type."""
     then: Environment | None = None
     with contextlib.suppress(datafile.NotAsDeclaredError):  # the report mentions it
         then = read(folder)
@@ -235,6 +265,9 @@ def keep(now: Environment, folder: Path) -> Environment:
         if _gpu_name(then) == _gpu_name(now) and len(then.gpus or []) > len(gpus or []):
             gpus = then.gpus
     now = replace(now, earlier=earlier, commits=list(dict.fromkeys(commits)), gpus=gpus)
+    line = _LINE + json.dumps(asdict(now)).encode() + b"}"
+    if append is not None and _lines(folder)[-1:] != [line]:
+        append(line)
     datafile.write(folder / FILE, asdict(now))
     return now
 

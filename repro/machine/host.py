@@ -121,7 +121,7 @@ def _os_name() -> str:
         return platform.platform()
 
 
-MOUNTED, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+MOUNTED, OWN, VMSTAT = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/proc/vmstat")
 
 
 def cgroup_cpus() -> float | None:
@@ -157,18 +157,24 @@ def cgroup_pids() -> tuple[int, int] | None:
 
 def pids_refused() -> int:
     """Return how often that limit refused a process or a thread."""
-    return _counted("pids", "pids.events", "max")
+    return sum(_counter(folder / "pids.events", "max") or 0 for folder in _folders("pids"))
 
 
 def oom_kills() -> int:
-    """Return how many of the cgroups' processes the kernel has killed because memory ran out."""
-    return _counted("memory", "memory.events", "oom_kill") or _counted("memory", "memory.oom_control", "oom_kill")
+    """Return how many processes the kernel has killed because memory ran out: of this process's memory cgroup, or of
+    the whole system where it is in none that counts them."""
+    files = [folder / name for folder in _folders("memory") for name in ("memory.events", "memory.oom_control")]
+    # The first is the nearest: the kernel counts a process in its own cgroup, whichever limit or lack killed it, and in
+    # the parents, where those of other containers count, too.
+    counts = (_counter(file, "oom_kill") for file in (*files, VMSTAT))
+    return next((count for count in counts if count is not None), 0)
 
 
-def _counted(controller: str, file: str, name: str) -> int:
-    """Return the sum of a named counter over the files of this process's cgroups."""
-    counts = [_words(folder / file) for folder in _folders(controller)]
-    return sum(int(value) for each in counts for key, value in zip(each[::2], each[1::2], strict=False) if key == name)
+def _counter(file: Path, name: str) -> int | None:
+    """Return a counter in a file of names and numbers; None where it is not there."""
+    words = _words(file)
+    found = dict(zip(words[::2], words[1::2], strict=False)).get(name)
+    return None if found is None else int(found)
 
 
 def _folders(controller: str) -> Iterator[Path]:

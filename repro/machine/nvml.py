@@ -1,7 +1,7 @@
 """Queries to the NVIDIA driver through its library NVML, which starts no CUDA in this process.
 
 Without a driver there are no GPUs. A driver that does not answer is an error: its GPUs exist but cannot be used, so the
-machine must not be taken for one without GPUs.
+machine must not be taken for one without GPUs. Each GPU is asked by itself: of several, those that answer can be used.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..console import UserError
+from ..console import UserError, say
 from ..paper.gpus import find
-from .devices import Device, mask
+from .devices import Device, Unusable, mask, may_name
+from .host import host
 
 _T = TypeVar("_T")
 _SECONDS = 20.0  # without persistence mode the driver starts each GPU anew, in 1 to 2 s
@@ -26,24 +28,39 @@ def visible_devices() -> list[Device]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES selects, numbered from 0 in its order; without it all in PCI order.
 
     CUDA itself may number GPUs of different types in another order, so pass GPUs to a process by Device.cuda_name.
-    Raises UserError as `devices` does, unless the variable hides all GPUs.
+    A GPU that cannot be used is left out, and named on stderr, once in a process. Unless the variable hides all GPUs,
+    raises UserError where it leaves none that can be used, or this Python cannot ask the driver.
     """
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
     if variable is not None and variable.strip() in _HIDING_ALL:
         return []
-    return mask(devices(), variable)
+    found, unusable = _all_devices()
+    chosen = mask(found, variable, unusable)
+    if not chosen and may_name(variable, unusable):
+        reasons = "; ".join(each.reason for each in unusable)
+        raise UserError(f"{reasons}; or set CUDA_VISIBLE_DEVICES= to run on the CPU")
+    for each in unusable:
+        _say_once(f"{each.reason}; it is left out")
+    for device in chosen:
+        if device.memory_source:
+            _say_once(
+                f"the driver does not report the memory of GPU {device.number} ({device.driver_name}): taken are "
+                f"{device.memory_source}, {device.memory_bytes / 2**30:.1f} GiB"
+            )
+    return chosen
 
 
-def devices() -> list[Device]:
-    """Return every GPU that the driver lists, in PCI order; a GPU in MIG mode is replaced by its slices.
+_say_once = cache(say)
 
-    Raises UserError where a GPU exists that the driver, or this Python, cannot describe.
-    """
+
+def _all_devices() -> tuple[list[Device], list[Unusable]]:
+    """Return every GPU that the driver lists, in PCI order, and those that cannot be used. A GPU in MIG mode is
+    replaced by its slices."""
     try:
         import pynvml as nvml
     except ImportError:
         if _node() is None:
-            return []
+            return [], []
         from ..installation import way_to_install
 
         raise UserError(
@@ -53,7 +70,7 @@ def devices() -> list[Device]:
         return _in_time(lambda: _devices(nvml))
     except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded) as error:
         if _node() is None:
-            return []
+            return [], []
         raise _unusable(error) from error
     except nvml.NVMLError as error:
         raise _unusable(error) from error
@@ -122,14 +139,18 @@ def energy(local: int) -> float | None:
         return None
 
 
-def memory(local: int) -> tuple[int, int] | None:
+def memory(local: int) -> tuple[int, int | None] | None:
     """Return the total and used bytes of a process's `local`-th GPU or slice, see `state`; None where unknown. The used
-    ones are other processes', as long as this process has allocated nothing there."""
+    ones are other processes', as long as this process has allocated nothing there; None where the driver does not
+    report them."""
     try:
         import pynvml as nvml
 
         nvml.nvmlInit()  # a forked process has to initialise NVML itself
-        handle, _ = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
+        handle, whole = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
+        total, source = _memory(nvml, handle, whole)
+        if source:
+            return total, None
         try:
             info = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
         except Exception:  # drivers before 510 count their own reserve as used
@@ -162,9 +183,30 @@ def _in_time(ask: Callable[[], _T]) -> _T:
     return answers[0]
 
 
-def _devices(nvml: Any) -> list[Device]:
+def _devices(nvml: Any) -> tuple[list[Device], list[Unusable]]:
+    found: list[Device] = []
+    unusable = []
     with _asking(nvml):
-        return [_device(nvml, index, *handles) for index, handles in enumerate(_handles(nvml))]
+        for number in range(nvml.nvmlDeviceGetCount()):
+            before = len(found)
+            try:
+                for handle, whole in _handles(nvml, number):
+                    found.append(_device(nvml, len(found), number, handle, whole))
+            except (nvml.NVMLError, ValueError) as error:
+                reason = (
+                    f"GPU {number} does not answer, {str(error).rstrip('.')} (NVML): see dmesg, and reset it or reboot"
+                )
+                unusable.append(Unusable(number, reason))
+                continue
+            if len(found) == before:
+                unusable.append(Unusable(number, _WITHOUT_INSTANCE.format(number=number)))
+    return found, unusable
+
+
+_WITHOUT_INSTANCE = (
+    "GPU {number} is in MIG mode and has no instance: nvidia-smi mig -i {number} -cgi PROFILE -C makes one, nvidia-smi "
+    "-i {number} -mig 0 ends the mode"
+)
 
 
 def _version(nvml: Any) -> str:
@@ -199,18 +241,17 @@ def _unusable(error: Exception) -> UserError:
     )
 
 
-def _handles(nvml: Any) -> Iterator[tuple[int, Any, Any]]:
-    """Yield, for every GPU or MIG slice, the GPU's number, its own NVML handle, and its whole GPU's handle."""
-    for number in range(nvml.nvmlDeviceGetCount()):
-        whole = nvml.nvmlDeviceGetHandleByIndex(number)
-        if not _in_mig_mode(nvml, whole):
-            yield number, whole, whole
+def _handles(nvml: Any, number: int) -> Iterator[tuple[Any, Any]]:
+    """Yield a GPU's NVML handle, or in MIG mode those of its slices, each with that of the whole GPU."""
+    whole = nvml.nvmlDeviceGetHandleByIndex(number)
+    if not _in_mig_mode(nvml, whole):
+        yield whole, whole
+        return
+    for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
+        try:
+            yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, place), whole
+        except nvml.NVMLError_NotFound:
             continue
-        for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(whole)):
-            try:
-                yield number, nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, place), whole
-            except nvml.NVMLError_NotFound:
-                continue
 
 
 def _named(nvml: Any, visible: str | None, local: int) -> tuple[Any, Any]:
@@ -232,12 +273,29 @@ def _in_mig_mode(nvml: Any, handle: Any) -> bool:
 
 def _device(nvml: Any, index: int, number: int, handle: Any, whole: Any) -> Device:
     name = nvml.nvmlDeviceGetName(handle)
+    memory_bytes, source = _memory(nvml, handle, whole)
     return Device(
         index=index,
         number=number,
         uuid=nvml.nvmlDeviceGetUUID(handle),
         driver_name=name,
         gpu=find(name),
-        memory_bytes=nvml.nvmlDeviceGetMemoryInfo(handle).total,
+        memory_bytes=memory_bytes,
         compute_capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(whole)),
+        memory_source=source,
     )
+
+
+def _memory(nvml: Any, handle: Any, whole: Any) -> tuple[int, str]:
+    """Return the bytes of a GPU's memory, and whose memory that is where the driver does not report the GPU's: a GPU
+    that shares the host's memory, such as GB10 or a Jetson, has none of its own."""
+    try:
+        total = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except nvml.NVMLError_NotSupported:
+        total = 0
+    if total:
+        return total, ""
+    if handle is not whole:
+        raise ValueError("its slice reports no memory")
+    known = find(nvml.nvmlDeviceGetName(whole))
+    return (host().memory_bytes, "the host's") if known is None else (int(known.memory_bytes), "its data sheet's")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import locale
 import os
 import re
 import sys
@@ -154,6 +155,7 @@ _RANKS = {
 _BY_TORCHRUN = "TORCH_NCCL_ASYNC_ERROR_HANDLING"  # torchrun sets it to 1, which is not torch's default
 
 
+_UTF_8 = "PYTHONUTF8"
 LIBRARY_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # take precedence over the libraries that the stack brings
 # Prefixes of variables that affect speed or numbers.
 _STEERING = (
@@ -189,10 +191,18 @@ def inherited_environment() -> dict[str, str]:
 
 def process_environment(own: Mapping[str, str]) -> dict[str, str]:
     """Return all variables of a fork server and what it forks, with its `own`. Python finds this checkout before the
-    caller's PYTHONPATH, and no module in the current folder."""
+    caller's PYTHONPATH, and no module in the current folder, and takes files for UTF-8, whatever the locale."""
     # Python finds an installed repro, and PYTHONPATH would put all that is installed before Python's own library.
     paths = os.pathsep.join([*([] if INSTALLED else [str(ROOT)]), *_python_path()])
-    return {**inherited_environment(), **own, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
+    return {**inherited_environment(), **own, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1", _UTF_8: "1"}
+
+
+def restart_in_utf8() -> None:
+    """Start this program again where Python takes files for the locale's encoding and that is not UTF-8: torch's
+    compiler cannot read its own templates then."""
+    if os.environ.get(_UTF_8) != "1" and locale.getencoding().lower() not in ("utf-8", "utf8"):
+        os.environ[_UTF_8] = "1"
+        os.execv(sys.executable, sys.orig_argv)
 
 
 def recorded_variables(own: Mapping[str, str]) -> dict[str, str]:

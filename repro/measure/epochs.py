@@ -64,12 +64,13 @@ def train(
             for chosen in order()[: gan.WARM_UP_BATCHES]:
                 batch(chosen)
         rank.report(Report(started=rank.since_sent()))
-        for _ in range(epochs):
-            began = time.perf_counter()
-            times = [batch(chosen) for chosen in order()]
-            seconds.append(round(time.perf_counter() - began, 6))
-            reading.append([round(read, 6) for read, _ in times])
-            training.append([round(trained, 6) for _, trained in times])
+        with rank.timed():
+            for _ in range(epochs):
+                began = time.perf_counter()
+                times = [batch(chosen) for chosen in order()]
+                seconds.append(round(time.perf_counter() - began, 6))
+                reading.append([round(read, 6) for read, _ in times])
+                training.append([round(trained, 6) for _, trained in times])
     return {"reading": reading, "training": training, "seconds": seconds}
 
 

@@ -22,14 +22,13 @@ from typing import Any
 from repro import datafile, files
 from repro.formats import duration, end_of
 from repro.machine.build_cache import clean_build_caches
-from repro.machine.host import host, process_limit
+from repro.machine.host import host, oom_kills, process_limit
 from repro.machine.imports import Imports
 from repro.machine.stack import process_environment
 
+from ..machine.processes import MARK, end_with, kill_marked
 from ..models import own
-from .memory import oom_kills
 from .method import MethodFile
-from .processes import MARK, end_with, kill_marked
 from .rank_reports import Report
 from .server import Job, Outcome
 

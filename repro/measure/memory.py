@@ -8,10 +8,9 @@ import os
 import resource
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-from repro.machine import host
+from statistics import mean
 
 _HOST_SIGNS = (
     "can't allocate memory",  # torch's CPU allocator
@@ -107,16 +106,6 @@ def _pins(error: BaseException) -> bool:
     return offloads or "pin_memory" in f"{last.name} {last.line}"
 
 
-def oom_kills() -> int:
-    """Return how many processes the kernel has killed because memory ran out: on this system, else in this container,
-    else 0."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return host.oom_kills()
-
-
 class Peak:
     """The peak memory of a rank from now on: allocated on its GPU, or on a CPU resident beyond the start."""
 
@@ -153,20 +142,31 @@ _STAT = Path("/proc/stat")
 _IDLE, _WAITING, _STOLEN = 3, 4, 7  # columns of /proc/stat; 8 and 9 are part of 0 and 1
 
 
-class OtherCpuUse:
-    """The CPU use by other processes from now on, on the CPUs that this process may use."""
+class CpuUse:
+    """The use of the CPUs that this process may use, from now on: by all processes, also those of other virtual
+    machines, and by this one with the children that it has reaped."""
 
     def __init__(self) -> None:
         self._began, self._busy, self._own = time.monotonic(), _busy(), _own()
 
-    def others(self) -> float | None:
-        """Return how many CPUs others kept busy since the start, on average: all but this process and the children that
-        it has reaped, also other virtual machines. None where the system does not report it."""
+    def read(self) -> tuple[float, float, float] | None:
+        """Return the seconds since the start, and the CPU seconds of all processes and of this one in them. None where
+        the system does not report them."""
         busy, seconds = _busy(), time.monotonic() - self._began
         if busy is None or self._busy is None or seconds <= 0:
             return None
-        others = busy - self._busy - (_own() - self._own)
-        return min(float(len(os.sched_getaffinity(0))), max(0.0, others / seconds))
+        return seconds, busy - self._busy, _own() - self._own
+
+
+def busy_cpus(uses: Sequence[tuple[float, float, float]]) -> float | None:
+    """Return how many CPUs other processes kept busy on average, at least, from what `CpuUse` read in each of the ranks
+    on one machine, which timed the same rounds at once. None without any."""
+    if not uses:
+        return None
+    # The kernel counts the work of a CPU in ticks: one for each CPU that the ranks used may not be anybody else's.
+    own = sum(mine / seconds for seconds, _, mine in uses)
+    found = mean((busy - (own + 1) / os.sysconf("SC_CLK_TCK")) / seconds for seconds, busy, _ in uses) - own
+    return min(float(len(os.sched_getaffinity(0))), max(0.0, found))
 
 
 def _busy() -> float | None:

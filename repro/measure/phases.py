@@ -153,10 +153,11 @@ def measure(
         """Report the authors' times: they stay valid if what follows, which keeps gradients, lacks memory."""
         rank.report(Report(authors={name: clocks[name].read()[0] for name in ("with", "update")}))
 
-    timed.rounds(lambda name, work: clocks[name].part(work), tell_authors)
-    read = {name: clock.read() for name, clock in clocks.items()}
     synced: dict[str, list[float]] = {name: [] for name in PARTS}
-    timed.rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
+    with rank.timed():
+        timed.rounds(lambda name, work: clocks[name].part(work), tell_authors)
+        read = {name: clock.read() for name, clock in clocks.items()}
+        timed.rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
     mean_power = power.mean()
     peak_bytes = peak.bytes()
     state = _state_at_work(rank, timed.micro_step(reduce=True), median(synced["with"]))

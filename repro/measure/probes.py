@@ -28,6 +28,12 @@ _ARITHMETICS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.floa
 
 
 def probe(rank: Rank) -> dict[str, float | None]:
+    """Return measured speeds of this machine, and report how its CPUs were used meanwhile."""
+    with rank.timed():
+        return _speeds(rank)
+
+
+def _speeds(rank: Rank) -> dict[str, float | None]:
     """Return measured speeds of this machine, None for what the device lacks. By arithmetic: FLOP/s of matrix products.
     `copy`: bytes/s that a copy reads and writes. `launch`: seconds that a kernel adds to an eager forward and backward
     pass. `host`: bytes/s between device and host. `memory`: bytes that torch can use of a GPU. With several ranks,

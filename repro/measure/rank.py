@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from repro.machine.cluster import own_address
 from repro.machine.host import usable_cpus
 
 from .interleaving import TimeSlot
-from .memory import limit_memory
+from .memory import CpuUse, limit_memory
 from .method import MethodFile
 from .rank_reports import Report
 
@@ -117,6 +118,14 @@ class Rank:
             import torch.distributed as dist
 
             dist.barrier()
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Report the use of the CPUs while something is timed, unless other jobs compute between its rounds."""
+        use = CpuUse()
+        yield
+        if not self.interleaved:
+            self.report(Report(cpu_use=use.read()))
 
     def since_sent(self) -> float:
         """Return the seconds since the job was sent to the fork server."""

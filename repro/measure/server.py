@@ -34,11 +34,11 @@ from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
 from repro.machine.imports import imports
 
+from ..machine.processes import adopt_orphans, end_with, go_on_without_parent
 from ..models import own
 from ..models.own import Own
-from .memory import OtherCpuUse, is_out_of_memory, is_the_hosts, lost_a_compiler, oom_kills
+from .memory import busy_cpus, is_out_of_memory, is_the_hosts, lost_a_compiler
 from .method import MethodError, MethodFile, UnfitError
-from .processes import adopt_orphans, end_with, go_on_without_parent
 from .rank import Rank
 from .rank_reports import Report
 
@@ -90,8 +90,8 @@ class Outcome:
     """The result of one rank: `ok` with a value, `out_of_memory`, `unsupported` or `crashed` with the error,
     `timed_out`, or `stopped`, by another rank's failure or by the client. `error` is one line, `reports` are in their
     order, `failed` is the seconds from sending the job to an error. `of_host` marks memory that ran out on the host of
-    a GPU, `gpu_state` is what the GPU reported then. `busy_cpus` are those that other processes kept busy while the job
-    ran, None where it ran on a GPU or was interleaved with others."""
+    a GPU, `gpu_state` is what the GPU reported then. `busy_cpus` are those that other processes kept busy on its
+    machine while the ranks there timed something; None where nothing was timed, or the job was interleaved."""
 
     rank: int
     status: str = ""
@@ -170,7 +170,7 @@ def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, b
     """Return the status of a rank that raised this, the error in one line, and whether the memory that ran out was the
     host's and not the device's: on a CPU only a killed compiler's. `kills` is the number of processes that the kernel
     had killed for lack of memory before the rank began."""
-    if lost_a_compiler(error) and oom_kills() > kills:
+    if lost_a_compiler(error) and host.oom_kills() > kills:
         return "out_of_memory", "the kernel killed a compiler, as the host's memory ran out", True
     if isinstance(error, UnfitError):
         return "unsupported", str(error), False
@@ -237,7 +237,7 @@ class _Forked:
         self.ended = True
         if not self.outcome.status:
             killed = end.si_code != os.CLD_EXITED
-            if killed and end.si_status == signal.SIGKILL and oom_kills() > self._oom_kills:
+            if killed and end.si_status == signal.SIGKILL and host.oom_kills() > self._oom_kills:
                 self.outcome.status, self.outcome.of_host = "out_of_memory", self._cuda
                 self.outcome.error = "the kernel killed the process, as the host's memory ran out"
                 return
@@ -315,7 +315,7 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
 
     Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
     """
-    server, group, ranks, kills, cpu_use, log = os.getpid(), 0, [], oom_kills(), OtherCpuUse(), _Log(job.log)
+    server, group, ranks, kills, log = os.getpid(), 0, [], host.oom_kills(), _Log(job.log)
     selector = selectors.DefaultSelector()
     selector.register(stream, selectors.EVENT_READ)
     try:
@@ -359,7 +359,8 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
         _end(group)
         for rank in ranks:
             os.close(rank.pipe)
-    others = None if job.cuda or job.scheduler is not None else cpu_use.others()
+    reports = [report for rank in ranks for report in rank.outcome.reports]
+    others = busy_cpus([report.cpu_use for report in reports if report.cpu_use is not None])
     lacking = process_limit() if ending == "timed_out" and log.lacks_processes() else ""
     for rank in ranks:
         if not rank.outcome.status:

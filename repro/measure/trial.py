@@ -277,7 +277,9 @@ def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
     nothing can be compiled here."""
     anything = ranks.call("compile_anything", None, {})
     if _status(anything) == "crashed":
-        record.reason = f"torch.compile compiles nothing here: {_failure(anything).error}"
+        # An import of the compiler that failed halfway makes every later one fail in another way.
+        imports = (error for module, error in ranks.bench.server.broken.items() if module.startswith("torch._"))
+        record.reason = f"torch.compile compiles nothing here: {next(imports, failure.error)}"
         record.status, record.traceback = "unsupported", _failure(anything).traceback
         record.remedy = "install what it lacks, such as a C++ compiler or Python's headers"
         return False

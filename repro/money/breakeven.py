@@ -291,7 +291,7 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     )
     hours = given.hours or run.days * 24
     rows = [compute(name, who, run.origin, machine, rent, hours, use, given.resale) for who, rent in rents]
-    notes = [f"Days: {run.source}."] if given.hours is None else []
+    notes = list[str]()
     if given.kilowatts is None:
         notes.append(f"Power: {power.source}." if power else _without_power(run.gpu, given))
     if given.tariff is None:

@@ -1,4 +1,4 @@
-"""The choice of an offer within budget and deadline, the audit's warnings about its days, and the gain from more GPUs.
+"""The choice of an offer within budget and deadline, and the gain from more GPUs.
 
 The rule of scaling: a larger machine pays where it lowers the cost of an experiment, the machine's price times its days
 over its lifespan, below that on every smaller one.
@@ -6,20 +6,13 @@ over its lifespan, below that on every smaller one.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
-from .. import command, models
 from ..console import UserError
 from ..formats import Interval, bounds_text, days_read, deadline_text, money_text, short_days, sum_read
-from ..paper.arithmetic import by_place
-from ..paper.gpus import OfGpus
-from ..predict import calibration
-from ..predict.audit import audit
-from ..predict.forecast import predicted
-from ..predict.traces import PAPER_STACK, nearest_here, why_here
-from .days import OF_PAPERS_STACK, Origin, TrainingDays, foretold
+from .days import TrainingDays
 from .offers import Offer, cost_a_day, lifespan_years, machine_price
 from .prices import PriceList
 
@@ -96,23 +89,15 @@ def choose(offers: Sequence[Offer], budget: float | None, deadline: float | None
     return Choice(rule, ranked, len(fits))
 
 
-def answer(choice: Choice, model: str, warning: str | None = None) -> str:
-    """Return the choice in one sentence, with its reason and, where there is one, a warning about its days."""
+def answer(choice: Choice, model: str) -> str:
+    """Return the choice in one sentence, with its reason."""
     best = choice.ranked[0]
     runs = "" if best.runs == 1 else f"{best.runs:,} runs of "
-    audit = f"audit: {warning}" if warning else ""
-    days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_text(best.bounds), audit]))
+    days = ", ".join(filter(None, [f"{best.origin}: {best.source}", bounds_text(best.bounds)]))
     return (
         f"{_taken(choice)}: {runs}{model} in {short_days(best.days)} ({days}), {choice.rule}; "
         f"{money_text(best.cost_per_experiment, best.currency)} an experiment."
     )
-
-
-def brief(choice: Choice) -> str:
-    """Return the choice in a few words, in lower case, to append to a sentence."""
-    taken, best = _taken(choice), choice.ranked[0]
-    between = f" ({bounds_text(best.bounds)})" if best.bounds else ""
-    return f"{taken[0].lower()}{taken[1:]}, {short_days(best.days)}{between}"
 
 
 def _taken(choice: Choice) -> str:
@@ -152,115 +137,49 @@ def _nearest(
     return f"no machine trains it within {limits}; {', '.join(hints)}"
 
 
-INSTEAD = "with predicted days where the audit warns of the printed ones"
-
-
-@dataclass(frozen=True)
-class AuditWarning:
-    """The reason why printed days are implausible, and the predicted days to use instead, None where there are none."""
-
-    why: str
-    instead: TrainingDays | None
-
-    def message(self, predicted: float | None) -> str:
-        """Return the reason with the days that are predicted instead, None where there are none."""
-        return self.why if predicted is None else f"{self.why}, predicted {short_days(predicted)}"
-
-
-def audit_warnings(model: str, machines: Iterable[TrainingDays | Offer]) -> dict[str, AuditWarning]:
-    """Return those of these machines whose days are the paper's and implausible, such as 2 A100."""
-    name, of_paper = models.find(model).name, {row.place: row for row in audit() if row.table == "1"}
-    named = {row.machine: of_paper[name, row.gpu, row.gpus] for row in machines if row.origin == "expected"}
-    fitted = calibration.calibrations()[calibration.EVERYTHING]
-    return {
-        machine: AuditWarning(
-            f"{row.verdict}, {row.utilisation.value:.0%} of the peak",
-            foretold(predicted(by_place("1")[row.place], fitted)),
-        )
-        for machine, row in named.items()
-        if row.verdict != "plausible"
-    }
-
-
-def believed(days: Iterable[TrainingDays], warnings: Mapping[str, AuditWarning]) -> list[TrainingDays]:
-    """Return the days, with predicted ones in place of those with a warning."""
-    return [(warning.instead if (warning := warnings.get(row.machine)) is not None else None) or row for row in days]
-
-
-def audit_warnings_text(warnings: Mapping[str, AuditWarning], days: Iterable[TrainingDays | Offer]) -> list[str]:
-    """Return a sentence on the warnings, and one on the traces of predicted days, if there are any; else nothing."""
-    listed = "; ".join(
-        f"{machine}, {warning.message(warning.instead.days.value if warning.instead else None)}"
-        for machine, warning in warnings.items()
-    )
-    found = [f"Printed days of one training that the audit warns of ({command()} audit): {listed}."] if listed else []
-    if any(row.source.startswith(OF_PAPERS_STACK) for row in days) or any(
-        warning.instead for warning in warnings.values()
-    ):
-        found.append(_traces_text())
-    return found
-
-
-def _traces_text() -> str:
-    """Return a sentence on the traces of predicted days, and on where `repro predict` has others."""
-    here = nearest_here()
-    others = f"; {command()} predict --gpu takes those of {here.transformers}, {why_here()}"
-    return (
-        "Predicted days are from traces of the models of transformers "
-        f"{PAPER_STACK.transformers}, as the paper's days beside them are{others if here != PAPER_STACK else ''}."
-    )
-
-
 Pays = Literal["yes", "no", "within bounds"]
 
 
 @dataclass(frozen=True)
-class Step(OfGpus):
-    """A number of GPUs, compared with the fewest that train the model and with the next smaller machine.
+class Step:
+    """A number of GPUs, compared with the one that uses each GPU best and with the next smaller machine.
 
-    `efficiency` is the speed-up over the GPUs' ratio: 1 is proportional. Costs are in the requested currency, None
-    without a price. `day_saved` is the increase of the machine's price for each day saved, None where none is.
-    `day_saved` and `pays` are None for the smallest machine. `bounds` are those of predicted days.
+    `efficiency` is the fewest GPU-days of any number over those of this one: at most 1, also where few GPUs lack the
+    memory that more of them have together. `speedup` is that of so many GPUs, at most their number. Costs are in the
+    requested currency, None without a price. `day_saved` is the increase of the machine's price for each day saved,
+    None where none is. `day_saved` and `pays` are None for the smallest machine.
     """
 
-    gpu: str
-    gpus: int
-    days: Interval
-    speedup: Interval
+    run: TrainingDays
     efficiency: Interval
     cost: float | None
     experiment: Interval | None
     day_saved: float | None
     pays: Pays | None
-    bounds: tuple[float, float] | None
-    origin: Origin
-    source: str
+
+    @property
+    def speedup(self) -> Interval:
+        return self.efficiency * self.run.gpus
 
 
 def steps(days: Sequence[TrainingDays], prices: PriceList, currency: str) -> list[Step]:
     """Return the steps of one GPU type, the fewest GPUs first; the days must be of one model."""
     found: list[Step] = []
     rows = sorted(days, key=lambda row: row.gpus)
+    best = min(rows, key=lambda row: row.gpus * row.days.value)
     for row in rows:
-        first, before = rows[0], found[-1] if found else None
-        alone = row is first
-        speedup = Interval.exact(1.0) if alone else first.days / row.days
+        before = found[-1] if found else None
+        share = Interval.exact(1.0) if row is best else best.days / row.days * (best.gpus / row.gpus)
         price = machine_price(row.gpu, row.gpus, prices, currency)
         experiment = None if price is None else (row.days * cost_a_day(price[0])).mapped(row.known)
         found.append(
             Step(
-                gpu=row.gpu,
-                gpus=row.gpus,
-                days=row.days,
-                speedup=speedup,
-                efficiency=speedup * (first.gpus / row.gpus),
+                row,
+                efficiency=share,
                 cost=None if price is None else price[0],
                 experiment=experiment,
                 day_saved=None if price is None or before is None else _day_saved(before, row, price[0]),
                 pays=None if experiment is None else _pays(found, experiment),
-                bounds=row.bounds,
-                origin=row.origin,
-                source=row.source,
             )
         )
     return found
@@ -270,18 +189,6 @@ def steps_by_gpu(days: Sequence[TrainingDays], prices: PriceList, currency: str)
     """Return the steps of each GPU type."""
     names = dict.fromkeys(row.gpu for row in days)
     return {name: steps([row for row in days if row.gpu == name], prices, currency) for name in names}
-
-
-def stops_instead(
-    found: Mapping[str, Sequence[Step]], believed: Mapping[str, Sequence[Step]], warned: Container[str]
-) -> dict[str, Step]:
-    """Return where one more GPU stops paying by days without warnings, for GPU types where these decide."""
-    instead = {}
-    for name, steps in believed.items():
-        best, other = stops(found[name]), stops(steps)
-        if best and other and (best.machine in warned or other.gpus != best.gpus):
-            instead[name] = other
-    return instead
 
 
 def stops(found: Sequence[Step]) -> Step | None:
@@ -302,5 +209,5 @@ def _pays(smaller: Sequence[Step], now: Interval) -> Pays | None:
 
 
 def _day_saved(before: Step, row: TrainingDays, cost: float) -> float | None:
-    saved = before.days.value - row.days.value
+    saved = before.run.days.value - row.days.value
     return row.known((cost - before.cost) / saved) if before.cost is not None and saved > 0 else None

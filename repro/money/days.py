@@ -1,31 +1,67 @@
-"""Training days of a model on every machine for which they are known, with their origin."""
+"""The days of a training on each machine: true ones, which are measured, else projected, else predicted, with the
+printed days beside them. Every answer that uses days takes them from here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cached_property
 from typing import Literal
 
 from .. import command, models
 from ..console import UserError
 from ..formats import Interval, listing, rough
+from ..machine.packages import numbers
+from ..models.recipe import Text
 from ..paper.arithmetic import rounded_days
-from ..paper.gpus import Gpu, OfGpus, OwnGpu, catalogue
-from ..paper.settings import NAIVE
+from ..paper.gpus import Gpu, OfGpus, OwnGpu, catalogue, find
+from ..paper.measured_days import measured_days
+from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import COUNTS, cells
 from ..predict import own
 from ..predict.calibration import EVERYTHING, calibrations
-from ..predict.forecast import Forecast, fastest
+from ..predict.forecast import Forecast, forecast
 from ..predict.hardware import Machine
 from ..predict.modern import today
-from ..predict.traces import PAPER_STACK, Traced, shipped
-from ..record import Record
-from ..run.reading import Joined
-from ..run.reading import measured as read_measured
+from ..predict.traces import Stack, Traced, of_stack
+from ..record import By, Record
+from ..run.plan import ModernMethods
+from ..run.reading import Reading, by_stack
 from ..run.settings_search import searches
+from ..validity import feasible
 
-Origin = Literal["expected", "measured", "predicted", "given"]  # printed, measured, predicted, or the user's
+Origin = Literal["measured", "projected", "predicted", "printed", "given"]  # given: by the user
+
+UNKNOWN = "unknown versions"  # of a measurement's packages
+WHOSE: dict[Stack, str] = {"paper": "the paper's", "today": "today's"}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Days of the same training by other origins, None where unknown. `measured` may be on another stack than the days
+    beside which it stands: `measured_on` has its versions."""
+
+    printed: float | None = None
+    predicted: float | None = None
+    measured: float | None = None
+    measured_on: str | None = None
+
+    def times(self, runs: int) -> Beside:
+        """Return the days of several trainings, one after the other."""
+        many = {
+            name: days and days * runs for name in ("printed", "predicted", "measured") if (days := vars(self)[name])
+        }
+        return replace(self, **many)
+
+    def columns(self) -> dict[str, float | str | None]:
+        """Return the columns of these days."""
+        return {f"{name}_days": vars(self)[name] for name in ("printed", "predicted", "measured")} | {
+            "measured_on": self.measured_on
+        }
+
+
+ALONE = Beside()
 
 
 @dataclass(frozen=True)
@@ -41,6 +77,8 @@ class TrainingDays(OfGpus):
     source: str
     watts: float | None = None
     by_counter: bool = False
+    stack: Stack | None = None
+    beside: Beside = ALONE
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -50,185 +88,414 @@ class TrainingDays(OfGpus):
         return (self.days.low, self.days.high) if known else None
 
     def known(self, value: float) -> float:
-        """Return a value derived from these days, rounded to significant figures where they are predicted."""
-        return rough(value) if self.origin == "predicted" else value
+        """Return a value derived from these days, rounded to significant figures where a prediction is in them."""
+        return rough(value) if self.origin in ("predicted", "projected") else value
 
     def times(self, runs: int) -> TrainingDays:
         """Return the days of several trainings, one after the other."""
-        return replace(self, days=(self.days * runs).mapped(self.known))
+        return replace(self, days=(self.days * runs).mapped(self.known), beside=self.beside.times(runs))
 
 
-def training_days(
-    model: str,
-    measured: Sequence[Path] | None = None,
-    predicted: bool = False,
-    trained: Sequence[TrainingDays] = (),
-) -> list[TrainingDays]:
-    """Return a model's days: Table 1's, replaced by those measured in results folders, and these by `trained` ones.
-    With `predicted`, those of GPUs that are not in Table 1 are added, as far as training is predicted to fit them; of a
-    model of one's own all are predicted.
+@dataclass(frozen=True, eq=False)
+class DaysAsked:
+    """The days that are asked for: by which clock or print, for which stack, and from which measurements: those of
+    `runs`, `trained` ones and, with `shipped`, of expected/measured.csv. `methods` adds settings with parts of
+    modern training."""
 
-    Raises UserError for an unknown model, for one that is not the paper's and was not measured, and for folders without
-    a measurement of it.
-    """
-    is_own = models.is_own(model)
-    if measured is None and not trained and not is_own:
-        models.find_of_paper(model)
-    found = {(row.gpu, row.gpus): row for row in expected_days(model)}
-    if predicted or (is_own and measured is None and not trained):
-        known = set[str]() if is_own else {cell.gpu for cell in cells("1")}
-        found |= {(row.gpu, row.gpus): row for row in predicted_days(model) if row.gpu not in known}
-    if measured is not None:
-        found |= {(row.gpu, row.gpus): row for row in measured_days(model, measured)}
-    found |= {(row.gpu, row.gpus): row for row in trained}
-    return list(found.values())
+    by: By = "true"
+    stack: Stack = "today"
+    runs: tuple[Reading, ...] = ()
+    shipped: bool = True
+    methods: ModernMethods | None = None
+    trained: tuple[Measurement, ...] = ()
 
-
-def days_on(
-    gpu: str | OwnGpu | None,
-    gpus: int | None,
-    model: str,
-    measured: Sequence[Path] | None,
-    predicted: bool,
-    trained: Sequence[TrainingDays] = (),
-) -> list[TrainingDays]:
-    """Return the days on that GPU and that number of them; None matches all. Those on a GPU of the user's own are
-    predicted. Raises UserError where there are none, naming those that are known."""
-    if isinstance(gpu, OwnGpu):
-        _refuse_measured(gpu, measured)
-        found = [row for row in predicted_days(model, [gpu]) if gpus in (None, row.gpus)]
-        if not found:
-            raise UserError(f"{model} is not predicted to train on {listing([str(n) for n in COUNTS])} {gpu.name}")
-        return found
-
-    def asked(days: list[TrainingDays]) -> list[TrainingDays]:
-        return [row for row in days if gpu in (None, row.gpu) and gpus in (None, row.gpus)]
-
-    days = training_days(model, measured, predicted, trained)
-    found = asked(days)
-    if not found:
-        numbers = sorted({row.gpus for row in days if gpu in (None, row.gpu)})
-        names = ", ".join(dict.fromkeys(row.gpu for row in days))
-        known = f"{', '.join(map(str, numbers))} {gpu or 'GPUs'}" if numbers else names
-        would_be = not predicted and model in models.IDS and asked(training_days(model, measured, True, trained))
-        way_out = "; --predicted brings days that are only predicted" if would_be else ""
-        machine = f"{gpus or ''} {gpu or ('GPU' if gpus == 1 else 'GPUs')}".strip()
-        raise UserError(f"nobody knows how long {model} takes on {machine}; known: {known}{way_out}")
-    return found
+    @property
+    def text(self) -> str:
+        """Return a sentence on what the days are."""
+        if self.by == "printed":
+            return "Days are the paper's printed ones, by its authors' clock: one waits longer (--by true)."
+        what = "by the authors' clock" if self.by == "authors" else "those that one waits"
+        known = self.shipped or self.runs or self.trained
+        origins = "measured, else projected, else predicted" if known else "predicted"
+        stack = f"{WHOSE[self.stack]} stack (transformers {of_stack(self.stack).transformers})"
+        return f"Days are {what}, {origins} on {stack}."
 
 
-def _refuse_measured(gpu: OwnGpu, measured: Sequence[Path] | None) -> None:
-    if measured is not None:
-        raise UserError(f"--measured changes nothing of --gpu {gpu.file}, whose days are predicted: leave it out")
+@dataclass(frozen=True)
+class Measurement(OfGpus):
+    """A trial of one model, measured on this machine or projected to it. Its days are None where the settings do not
+    fit. `stack` names the versions of its packages."""
+
+    gpu: str
+    gpus: int
+    settings: str
+    true_days: float | None
+    authors_days: float | None
+    micro_batch: int | None
+    stack: str
+    folder: str
+    origin: Literal["measured", "projected"] = "measured"
+    watts: float | None = None
+    by_counter: bool = False
+
+    @property
+    def on(self) -> Stack:
+        """Return the stack that it answers for: the paper's has torch 2.3 and transformers 4.42, others are today's."""
+        known = self._versions
+        papers = {"torch": (2, 3), "transformers": (4, 42)}
+        named = "torch" in known and all(known.get(name, of)[:2] == of for name, of in papers.items())
+        return "paper" if named else "today"
+
+    @property
+    def whose(self) -> str:
+        return WHOSE[self.on]
+
+    @property
+    def age(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the key by which the newest stack comes last; a folder that does not say its versions is new."""
+        known, new = self._versions, (10**9,)
+        other = next((known[name] for name in ("transformers", "timm") if name in known), new)
+        return known.get("torch", new), other
+
+    @property
+    def _versions(self) -> dict[str, tuple[int, ...]]:
+        pairs = (each.rpartition(" ") for each in self.stack.split(", "))
+        return {name: numbers(version) for name, _, version in pairs if numbers(version)}
+
+    def days(self, by: By) -> float | None:
+        return self.authors_days if by == "authors" else self.true_days
 
 
-def expected_days(model: str) -> list[TrainingDays]:
-    """Return Table 1's days, of feasible cells: the paper's best settings, by the authors' clock, rounded to a day."""
-    name = models.find(model).name
-    return [
-        TrainingDays(cell.gpu, cell.gpus, rounded_days(cell), "expected", cell.source)
-        for cell in cells("1")
-        if cell.model == name and cell.state == "days"
-    ]
+@dataclass(frozen=True)
+class SettingsDays:
+    """The days of one training with these settings on a machine, with what they are from. `days` is None where the
+    settings do not fit. `elsewhere` was measured on the stack that is not asked for."""
+
+    settings: str
+    days: Interval | None
+    origin: Origin
+    source: str
+    forecast: Forecast | None
+    measurement: Measurement | None
+    elsewhere: Measurement | None = None
+
+    @property
+    def feasible(self) -> bool:
+        return self.days is not None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Return the 80 % interval of predicted days, None where none is known."""
+        return self.forecast.bounds if self.origin == "predicted" and self.forecast is not None else None
+
+    @property
+    def micro_batch(self) -> int | None:
+        if self.measurement is not None:
+            return self.measurement.micro_batch
+        return (self.forecast.micro_batch or None) if self.forecast is not None else None
 
 
-def predicted_days(model: str, of: Sequence[Gpu] | None = None) -> list[TrainingDays]:
-    """Return the predicted days of the best settings on these GPUs (None: every one of the catalogue), with 80 %
-    intervals. They are shown beside the paper's days, and so are for its stack, whatever is installed here; of a model
-    of one's own they are for the installed stack."""
-    recipe = models.find(model) if models.is_own(model) else models.find_of_paper(model)
-    gpus = catalogue() if of is None else of
-    machines = [Machine(gpu, count) for gpu in gpus for count in COUNTS if recipe.batch_size % count == 0]
-    return [found for each in machines if (found := foretold(fastest(recipe, each, PAPER_STACK))) is not None]
+def _order(row: SettingsDays) -> float:
+    return row.days.value if row.days is not None else math.inf
 
 
-def modern_days(
-    gpu: str | OwnGpu | None, model: str, measured: Sequence[Path] | None, exact_only: bool
-) -> list[TrainingDays]:
-    """Return the days with the parts of modern training on that GPU, None for all: those that a run kept, by true days,
-    else predicted ones, which have no interval. Raises UserError where there are none."""
-    recipe = models.find(model) if models.is_own(model) else models.find_of_paper(model)
-    stack, fitted = own.stack() if models.is_own(model) else shipped()[-1], calibrations()[EVERYTHING]
-    if isinstance(gpu, OwnGpu):
-        _refuse_measured(gpu, measured)
-    gpus = [gpu] if isinstance(gpu, OwnGpu) else [each for each in catalogue() if gpu in (None, each.called)]
-    found: dict[tuple[str, int], TrainingDays] = {}
-    for machine in (Machine(each, count) for each in gpus for count in COUNTS if recipe.batch_size % count == 0):
-        both = today(recipe, machine, fitted, stack)
-        best = foretold(both.exact if exact_only else both.all, stack)
-        if best is not None:
-            found[best.gpu, best.gpus] = replace(best, days=Interval.exact(best.days.value))
-    if measured is not None:
-        runs = read_measured(measured)
-        for record in runs.records:
-            days, stands = record.derived.true_days, record.modern is not None and record.modern.stands(exact_only)
-            if not (stands and days and record.like_papers and record.recipe == model and gpu in (None, record.device)):
-                continue
-            before = found.get((record.device, record.count))
-            if before is None or before.origin == "predicted" or days < before.days.value:
-                found[record.device, record.count] = _of_record(runs, record, days)
-    if not found:
-        name = gpu.name if isinstance(gpu, OwnGpu) else gpu or "any GPU"
-        raise UserError(f"{model} is not predicted to train on {name}")
-    return list(found.values())
+class ModelDays:
+    """What is known of the days of one model. Raise UserError for an unknown model, and for days that the paper did not
+    print."""
 
+    def __init__(self, model: str, asked: DaysAsked) -> None:
+        self.asked = asked
+        if asked.by == "printed":
+            _check_printed(model, asked)
+        if asked.stack == "paper" and models.is_own(model):
+            raise UserError(f"--stack paper: {model} is predicted for the packages that are installed here")
+        self._searched: dict[Machine, list[Forecast]] = {}
+        named = [*_of_folders(model, asked), *asked.trained]
+        self.recipe = models.find(model) if named else models.find_traced(model)
+        self._measured = [*(_shipped(self.recipe.name) if asked.shipped else []), *named]
 
-def _predicted_on(stack: Traced) -> str:
-    return f"repro predict, transformers {stack.transformers}"
+    @cached_property
+    def traced(self) -> Traced | None:
+        """Return the stack whose traces predict the model; None for one that cannot be predicted."""
+        if models.is_own(self.recipe.id):
+            return own.stack()
+        return of_stack(self.asked.stack) if self.recipe.id in models.TRACED else None
 
+    def check_runs(self) -> None:
+        """Raise UserError where results folders were named, and none has days of the model."""
+        named = [str(run.folder) for run in self.asked.runs]
+        counts = (each.folder in named and each.true_days and self._counts(each.settings) for each in self._measured)
+        if named and not self.asked.trained and not any(counts):
+            raise UserError(
+                f"--measured {listing(named)}: no finished trial of {self.recipe.id} at the paper's scale on GPUs, "
+                f"naive ones left out; {command()} --gpus all --models {self.recipe.id} --out DIR measures it"
+            )
 
-OF_PAPERS_STACK = _predicted_on(PAPER_STACK)  # begins the source of days that are predicted for the paper's stack
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Return the machines that were measured, or projected, on the stack asked for."""
+        return list(dict.fromkeys((each.gpu, each.gpus) for each in self._measured if self._answers(each)))
 
+    def everywhere(self, gpus: Iterable[Gpu]) -> list[TrainingDays]:
+        """Return the days on 1, 2, 4 and 8 of these GPUs, and on all machines that were measured; without those that do
+        not fit."""
+        known = {gpu.called: gpu for gpu in gpus}
+        places = dict.fromkeys([*((name, count) for name in known for count in COUNTS), *self.places])
+        order = {gpu.called: number for number, gpu in enumerate(catalogue())}
+        listed = sorted(places, key=lambda place: (order.get(place[0], len(order)), *place))
+        found = (self.on(known.get(name) or find(name) or name, count) for name, count in listed)
+        return [row for row in found if row is not None]
 
-def foretold(best: Forecast, stack: Traced = PAPER_STACK) -> TrainingDays | None:
-    """Return the days of a prediction by a stack's traces, in significant figures; None where it has none."""
-    if best.days is None:
+    def on(self, gpu: Gpu | str, gpus: int) -> TrainingDays | None:
+        """Return the days with the fastest settings on a machine of one node; None where they are not known, or nothing
+        fits. A text is a GPU that the catalogue does not have."""
+        name = gpu if isinstance(gpu, str) else gpu.called
+        printed = next((cell for cell in cells("1") if cell.place == (self.recipe.name, name, gpus)), None)
+        if self.asked.by == "printed":
+            if printed is None or printed.days is None:
+                return None
+            return TrainingDays(name, gpus, rounded_days(printed), "printed", printed.source)
+        machine = None if isinstance(gpu, str) else Machine(gpu, gpus)
+        best = self.fastest(self.on_settings(machine or (name, gpus)))
+        if best is None or best.days is None:
+            return None
+        foretold = [days.value for each in self.searched(machine) if (days := self._by(each))]
+        measured = self.measured(name, gpus)
+        return TrainingDays(
+            name,
+            gpus,
+            best.days,
+            best.origin,
+            best.source,
+            best.measurement.watts if best.measurement else None,
+            best.measurement is not None and best.measurement.by_counter,
+            self.asked.stack,
+            Beside(
+                None if printed is None else printed.days,
+                rough(min(foretold)) if foretold else None,
+                None if measured is None else measured.days(self.asked.by),
+                None if measured is None else measured.stack,
+            ),
+        )
+
+    def measured_settings(self, machine: Machine) -> list[Settings]:
+        """Return the settings that were measured, or projected, on a machine."""
+        return [Settings.parse(id) for id in self._standing(machine)]
+
+    def measured(self, gpu: str, gpus: int, naive: bool = False) -> Measurement | None:
+        """Return the fastest that was measured on a machine, or `naive` settings: on the stack that is asked for, else
+        on the other."""
+        for elsewhere in (False, True):
+            best = self._at(gpu, gpus, elsewhere).get(NAIVE.id) if naive else self._best(gpu, gpus, elsewhere)
+            if best is not None and best.origin == "measured":
+                return best
         return None
-    stack = own.stack() if models.is_own(best.recipe) else stack
-    return TrainingDays(
-        best.machine.gpu.called,
-        best.machine.gpus,
-        best.days.mapped(rough),
-        "predicted",
-        f"{_predicted_on(stack)}, {best.settings.id}",
-    )
+
+    def fastest(self, rows: Iterable[SettingsDays]) -> SettingsDays | None:
+        """Return the row with the fewest days of those that may be the fastest: a measured one, if there is any of the
+        kind asked for. None where nothing fits."""
+        fits = [row for row in rows if row.feasible and self._counts(row.settings)]
+        kept = [row for row in fits if row.measurement is not None]
+        if self.asked.methods is None or any(Settings.parse(row.settings).parts for row in kept):
+            fits = kept or fits
+        return min(fits, key=_order, default=None)
+
+    def on_settings(
+        self, machine: Machine | tuple[str, int], forecasts: Sequence[Forecast] | None = None
+    ) -> list[SettingsDays]:
+        """Return the days of these predicted settings, by default of the paper's whole search, and of those that were
+        measured there; the fastest first, and last what does not fit. A measurement corrects what it did not measure:
+        other settings and other counts of the GPU are the prediction times measured / predicted."""
+        known = machine if isinstance(machine, Machine) else None
+        forecasts = self.searched(known) if forecasts is None else forecasts
+        measured, elsewhere = (self._standing(machine, other) for other in (False, True))
+        rows = {}
+        nearest = {naive: self._nearest(known, naive) for naive in (False, True)} if known else {}
+        for each in forecasts:
+            there, naive = measured.get(each.settings.id), not self._counts(each.settings.id)
+            rows[each.settings.id] = self._of(there, each) if there else self._foretold(each, nearest.get(naive))
+        rows |= {id: self._of(there, None) for id, there in measured.items() if id not in rows}
+        rows = {id: replace(row, elsewhere=elsewhere.get(id)) for id, row in rows.items()}
+        best = self.fastest(rows.values())
+        return sorted(rows.values(), key=lambda row: (row is not best, _order(row)))
+
+    def _of(self, there: Measurement, foretold: Forecast | None) -> SettingsDays:
+        days = there.days(self.asked.by)
+        exact = None if days is None else Interval.exact(days)
+        source = f"{there.folder}, {there.settings}, on {there.whose} stack ({there.stack}){self._clock}"
+        return SettingsDays(there.settings, exact, there.origin, source, foretold, there)
+
+    def _foretold(self, each: Forecast, nearest: tuple[Measurement, float] | None) -> SettingsDays:
+        """Return predicted days, to significant figures; projected ones where a measurement corrects them."""
+        days = self._by(each)
+        source = f"{each.settings.id}, on {self.stack}{self._clock}"
+        if days is None:
+            return SettingsDays(each.settings.id, None, "predicted", source, each, None)
+        if nearest is None:
+            return SettingsDays(each.settings.id, days.mapped(rough), "predicted", source, each, None)
+        best, factor = nearest
+        source += f", corrected by {best.machine} measured on {best.stack}"
+        corrected = Interval.exact(rough(days.value * factor))
+        return SettingsDays(each.settings.id, corrected, "projected", source, each, None)
+
+    def _by(self, each: Forecast) -> Interval | None:
+        """Return predicted days by the clock that is asked for, with an interval where one is known."""
+        days = each.authors_interval if self.asked.by == "authors" else each.days
+        return days if days is None or each.bounds else Interval.exact(days.value)
+
+    def _nearest(self, machine: Machine, naive: bool = False) -> tuple[Measurement, float] | None:
+        """Return the best measurement on the count of this GPU that is nearest to the machine's, and its days over the
+        predicted ones; None where none of the GPU's counts is measured and predicted to train. The best of the search
+        is held against the best: then no setting that was not measured is called faster than all that were, and no
+        machine gains more from its neighbours than it is predicted to. `naive` settings have a ratio of their own."""
+        if not _like_measured(machine) or self.traced is None:
+            return None
+        name = machine.gpu.called
+        counts = {count for gpu, count in self.places if gpu == name}
+        for count in sorted(counts, key=lambda count: (abs(math.log(count / machine.world)), count)):
+            there = Machine(machine.gpu, count)
+            best = self._at(name, count).get(NAIVE.id) if naive else self._best(name, count, parts=False)
+            search = [self.forecast(there, NAIVE)] if naive and best else self.searched(there)
+            foretold = [days.value for each in search if not each.settings.parts and (days := self._by(each))]
+            if best is not None and best.origin == "measured" and best.days(self.asked.by) and foretold:
+                return best, (best.days(self.asked.by) or math.inf) / min(foretold)
+        return self._nearest(machine) if naive else None
+
+    def forecast(self, machine: Machine, settings: Settings) -> Forecast:
+        """Predict settings on a machine, for the stack that is asked for. The model must be one that can be
+        predicted."""
+        assert self.traced is not None
+        return forecast(self.recipe, machine, settings, calibrations()[EVERYTHING], self.traced)
+
+    def searched(self, machine: Machine | None) -> list[Forecast]:
+        """Predict the paper's search on a machine; nothing where it cannot be predicted."""
+        if machine is None or self.traced is None or self.recipe.batch_size % machine.world:
+            return []
+        if machine not in self._searched:
+            found = [self.forecast(machine, each) for each in search_space(machine.world)]
+            if self.asked.methods is not None:
+                both = today(self.recipe, machine, calibrations()[EVERYTHING], self.traced)
+                found.append(both.exact if self.asked.methods == "modern:exact" else both.all)
+            self._searched[machine] = found
+        return self._searched[machine]
+
+    def _standing(self, machine: Machine | tuple[str, int], elsewhere: bool = False) -> dict[str, Measurement]:
+        """Return the measurements that may be of this very machine, by settings."""
+        if not isinstance(machine, Machine):
+            return self._at(*machine, elsewhere=elsewhere)
+        if not _like_measured(machine) or machine.nodes > 1:
+            return {}
+        return self._at(machine.gpu.called, machine.gpus, elsewhere)
+
+    def _at(self, gpu: str, gpus: int, elsewhere: bool = False) -> dict[str, Measurement]:
+        """Return the measurements on a machine, by settings: those of the newest stack with which it was measured, and
+        projected ones only where nothing was measured. `elsewhere` takes the stack that is not asked for."""
+        there = [each for each in self._measured if (each.gpu, each.gpus) == (gpu, gpus)]
+        there = [each for each in there if self._answers(each) != elsewhere]
+        there = [each for each in there if each.true_days is None or each.days(self.asked.by)]  # train.py has one clock
+        counting = [each for each in there if each.true_days and self._counts(each.settings)]
+        for origin in ("measured", "projected"):
+            if of_it := [each for each in counting if each.origin == origin]:
+                newest = max(each.age for each in of_it)
+                return {each.settings: each for each in there if (each.origin, each.age) == (origin, newest)}
+        return {each.settings: each for each in sorted(there, key=lambda each: each.age)}
+
+    def _best(self, gpu: str, gpus: int, elsewhere: bool = False, parts: bool = True) -> Measurement | None:
+        there = self._at(gpu, gpus, elsewhere).values()
+        ran = [each for each in there if each.true_days and self._counts(each.settings)]
+        ran = [each for each in ran if parts or not Settings.parse(each.settings).parts]
+        return min(ran, key=lambda each: each.days(self.asked.by) or math.inf, default=None)
+
+    def _answers(self, there: Measurement) -> bool:
+        """Return True where a measurement is of the stack that is asked for, as any is of a model of one's own."""
+        return models.is_own(self.recipe.id) or there.on == self.asked.stack
+
+    def _counts(self, settings: str) -> bool:
+        """Return True where settings may be the fastest: Table 1 leaves naive ones out of the paper's recipes."""
+        return settings != NAIVE.id or self.recipe.id not in models.IDS
+
+    def foretells(self, gpus: int | None) -> bool:
+        """Return whether such a number of GPUs is predicted: training does not fit where no days are known then."""
+        return self.traced is not None and gpus in (None, *COUNTS) and self.recipe.batch_size % (gpus or 1) == 0
+
+    @property
+    def whose(self) -> str:
+        """Name whose stack the days are of."""
+        return "the installed" if models.is_own(self.recipe.id) else WHOSE[self.asked.stack]
+
+    @property
+    def stack(self) -> str:
+        """Name the stack of predictions, with the version of transformers that its traces are of."""
+        traced = self.traced or of_stack(self.asked.stack)
+        return f"{self.whose} stack (transformers {traced.transformers})"
+
+    @property
+    def _clock(self) -> str:
+        return ", by the authors' clock" if self.asked.by == "authors" else ""
 
 
-def measured_days(model: str, folders: Sequence[Path]) -> list[TrainingDays]:
-    """Return the true days of the fastest trial on each machine: at the paper's scale, on one node, with the whole
-    memory; for the paper's recipes without naive settings, as in Table 1. Raises UserError where there are none."""
-    runs = read_measured(folders)
-    there = searches(each for each in runs.records if each.recipe == model and each.comparable_with_paper)
-    best = [
-        min(ran, key=lambda one: one[0])
-        for search in there
-        if (
-            ran := [
-                (each.derived.true_days, each)
-                for each in search.standing.values()
-                if _counts(each) and each.derived.true_days
-            ]
+def _like_measured(machine: Machine) -> bool:
+    """Return False for a machine that nobody else can have measured: by probes, or a GPU of the user's own."""
+    return machine.probed is None and not isinstance(machine.gpu, OwnGpu)
+
+
+def _check_printed(model: str, asked: DaysAsked) -> None:
+    models.find_of_paper(model)
+    if asked.runs or asked.trained:
+        raise UserError("--by printed takes the paper's days alone, which --measured does not change: leave one out")
+    if asked.methods:
+        raise UserError(f"--by printed: the paper prints no days with --methods {asked.methods}")
+
+
+def _shipped(model: str) -> list[Measurement]:
+    """Return the measurements of expected/measured.csv."""
+    return [
+        Measurement(
+            *(row.gpu, row.gpus, row.settings, row.true_days, row.authors_days, row.micro_batch),
+            row.stack,
+            row.folder,
         )
+        for row in measured_days().values()
+        if row.model == model
     ]
-    if not best:
-        raise UserError(
-            f"--measured {runs.name}: no finished trial of {model} at the paper's scale on GPUs, naive ones left out; "
-            f"{command()} --gpus all --models {model} --out DIR measures it"
-        )
-    return [_of_record(runs, record, days) for days, record in best]
 
 
-def _of_record(runs: Joined, record: Record, days: float) -> TrainingDays:
-    source = f"{runs.run_of(record).folder}, {record.settings}, true"
-    by_counter = record.derived.joules_per_step is not None
-    return TrainingDays(
-        record.device, record.count, Interval.exact(days), "measured", source, _watts(record), by_counter
+def _of_folders(model: str, asked: DaysAsked) -> Iterator[Measurement]:
+    """Yield the trials of results folders that say whether their settings fit: at the paper's scale, on one node, with
+    the whole memory; with parts of modern training only where these are asked for, and were kept."""
+    for runs in by_stack(asked.runs):
+        records = [each for each in runs.records if each.recipe == model and each.like_papers]
+        usual = [each for each in records if not each.own]
+        found = [*searches(usual), *searches(usual, origin="projected")]
+        listed = [each for search in found for each in search.standing.values()]
+        if asked.methods is not None:
+            exact_only = asked.methods == "modern:exact"
+            listed += [each for each in records if each.modern is not None and each.modern.stands(exact_only)]
+        yield from filter(None, (_of_record(runs.run_of(each), each) for each in listed))
+
+
+def _of_record(run: Reading, record: Record) -> Measurement | None:
+    """Return a record's measurement; None where it does not say whether its settings fit."""
+    fits = feasible(record)
+    if fits is None:
+        return None
+    derived = record.derived
+    packages = run.environment.packages or {}
+    names = ("torch", "transformers" if isinstance(record.recipe_and_settings[0].inputs, Text) else "timm")
+    stack = ", ".join(f"{name} {packages[name]}" for name in names if name in packages)
+    return Measurement(
+        record.device,
+        record.count,
+        record.settings,
+        derived.true_days if fits else None,
+        derived.authors_days if fits else None,
+        record.batch.micro_batch,
+        stack or UNKNOWN,
+        str(run.folder),
+        record.origin,
+        _watts(record),
+        derived.joules_per_step is not None,
     )
-
-
-def _counts(record: Record) -> bool:
-    """Return True where the record may be the fastest: of the paper's recipes Table 1 leaves naive settings out."""
-    return record.settings != NAIVE.id or record.recipe not in models.IDS
 
 
 def _watts(record: Record) -> float | None:

@@ -10,7 +10,7 @@ from ..datafile import read_once, records
 from ..formats import DAYS_A_YEAR, days_read, half_up, sum_read
 from ..paper.gpus import OfGpus, known_gpu
 from ..paper.tables import quantities
-from .days import Origin, TrainingDays
+from .days import ALONE, Beside, Origin, TrainingDays
 from .prices import PriceList, Rental, worth
 from .renting import committed, in_proportion_remark, rented_runs, serving, unrated, unrated_text
 
@@ -30,7 +30,7 @@ class Offer(OfGpus):
 
     `terms` is "own", or how and where it is rented. `cost` and `days` are for all runs. `cost_per_experiment` is for
     one run; an owned machine's is its share of the lifespan. Sums are in `currency`; `quoted` is the day of the oldest
-    price; `bounds` are those of predicted days, for all runs.
+    price; `bounds` are those of predicted days, for all runs, and `beside` the days of other origins.
     """
 
     gpu: str
@@ -46,6 +46,7 @@ class Offer(OfGpus):
     source: str
     quoted: date
     bounds: tuple[float, float] | None
+    beside: Beside = ALONE
 
     @property
     def owned(self) -> bool:
@@ -61,11 +62,6 @@ class Offer(OfGpus):
     def wears_out(self) -> bool:
         """Return True where it is bought and its lifespan is shorter than the runs."""
         return self.owned and self.days > lifespan_years() * DAYS_A_YEAR
-
-    @property
-    def how(self) -> tuple[str, str]:
-        """Return machine and terms, without cost and days."""
-        return self.machine, self.terms
 
 
 def lifespan_years() -> float:
@@ -173,6 +169,7 @@ def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: s
         source=row.source,
         quoted=quoted,
         bounds=row.bounds,
+        beside=row.beside,
     )
 
 

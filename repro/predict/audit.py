@@ -15,6 +15,7 @@ from ..paper.gpus import Gpu, find, peak_flops
 from ..paper.tables import AtPlace, Cell, all_cells
 from ..record import Record
 from .forecast import implied_true_days
+from .traces import PAPER_STACK, Traced
 
 Plausibility = Literal["impossible", "implausible", "plausible"]
 WITHOUT_QUEUE = "The impossible cells, with the launch queue taken out"
@@ -66,14 +67,14 @@ def audit() -> list[Audited]:
     return [_cell(cell) for cell in all_cells() if cell.days is not None]
 
 
-def without_queue(rows: Iterable[Audited]) -> list[Audited]:
-    """Return the cells with what they imply once the launch queue is removed from the authors' clock."""
-    return [_without_queue(row, by_place(row.table)[row.place]) for row in rows]  # type: ignore[arg-type]
+def without_queue(rows: Iterable[Audited], stack: Traced = PAPER_STACK) -> list[Audited]:
+    """Return the cells with what they imply once the launch queue of a stack is removed from the authors' clock."""
+    return [_without_queue(row, by_place(row.table)[row.place], stack) for row in rows]  # type: ignore[arg-type]
 
 
-def _without_queue(row: Audited, cell: Cell) -> Audited:
+def _without_queue(row: Audited, cell: Cell, stack: Traced) -> Audited:
     days = rounded_days(cell)
-    true = [implied_true_days(cell, each) for each in (days.value, days.low, days.high)]
+    true = [implied_true_days(cell, each, stack) for each in (days.value, days.low, days.high)]
     if None in true:
         return row
     value, low, high = (row.tflops * row.days / row.peak_tflops / each for each in true)  # type: ignore[operator]

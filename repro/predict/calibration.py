@@ -104,7 +104,7 @@ def limited(machine: Machine, calibration: Calibration, limit: int | None) -> tu
 class Probes:
     """Measurements of one kind of device: its name (`cpu` for this machine's CPUs), bytes of memory of one, compute
     capability (None for a CPU), measurements by number of devices used at once, and seconds that probing took.
-    `busy_cpus` are those that other processes used, at most; None on GPUs, and if the system does not report it."""
+    `busy_cpus` are those that other processes used, of the busiest count; None if the system does not report it."""
 
     device: str
     memory: int

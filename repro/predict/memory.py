@@ -191,25 +191,28 @@ class _State:
 
 def _state(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> _State:
     each, parameters, share = width(recipe), trace.parameters, trace.parameters / gpus
+    frozen = trace.total("frozen").fixed
     if settings.library == "torch":
-        fp32 = 4 * parameters
+        fp32, weights = 4 * parameters, 4 * (parameters + frozen)
         buckets = 0.0 if "no_wrapper" in settings.parts else fp32
         gradients = 0.0 if "gradient_views" in settings.parts else fp32  # they are the buckets
         temporaries = 0.0 if "fused_adam" in settings.parts else fp32
-        return _State(fp32, fp32, gradients, 2 * fp32, buckets, buckets, temporaries)
+        return _State(weights, weights, gradients, 2 * fp32, buckets, buckets, temporaries)
     if settings.library == "fsdp":
         layer = max(part.cost("parameters").fixed * part.count / part.units for part in trace.layers)
         rest = trace.rest.cost("parameters").fixed
         gathered = each * (parameters if settings.stage == 2 else rest + 2 * layer)
         shard = 0.0 if settings.offloading else 4 * share
         temporaries = 0.0 if "fused_adam" in settings.parts else shard
-        return _State(shard + gathered, shard, shard, 2 * shard, each * (rest + layer), 0.0, temporaries)
+        kept = shard + (0.0 if settings.offloading else 4 * frozen / gpus)
+        return _State(kept + gathered, kept, shard, 2 * shard, each * (rest + layer), 0.0, temporaries)
     optimizer, copies = (0.0, 0.0) if settings.offloading else (12 * share, 4 * share)
     if settings.stage == 3:
-        kept = 0.0 if settings.offloading else each * share
+        kept = 0.0 if settings.offloading else each * (share + frozen / gpus)
         return _State(kept + each * min(_LIVE_WEIGHTS, parameters), kept, kept, optimizer, 0.0, 0.0, copies)
     bucket = each * (_STAGE_2_BUCKETS if settings.stage == 2 else _DEEPSPEED_BUCKET)
     gradients = each * parameters
     if settings.stage == 2:
         gradients = 0.0 if settings.offloading else each * share
-    return _State(each * parameters, each * parameters, gradients, optimizer, bucket, 0.0, copies)
+    weights = each * (parameters + frozen)
+    return _State(weights, weights, gradients, optimizer, bucket, 0.0, copies)

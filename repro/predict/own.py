@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from repro import __version__, datafile, files
 from repro.console import UserError, say
 from repro.datafile import NotAsDeclaredError
 from repro.installation import installed, way_to_install
+from repro.machine.processes import MARK, kill_marked
 from repro.machine.stack import process_environment
 
 from ..models import own
@@ -30,6 +32,9 @@ from .traces import Trace, Traced, Variant, can_trace, load, shipped
 
 _MODULE = "repro.predict.trace.own"
 _PACKAGES = ("torch", "transformers", "timm")
+_FORMAT = 2  # of what is kept: another where the same model is described or traced in another way
+ANSWER = "answer.json"
+_SOON, _MOST = 10, 600  # seconds: after these a description that takes long is reported, and is ended
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Cached:
 
 def describe(specification: Specification) -> Own:
     """Return the recipe that a specification makes, from the cache or from a process that builds it without weights."""
-    here = json.dumps([__version__, *map(installed, _PACKAGES)])
+    here = json.dumps([_FORMAT, __version__, *map(installed, _PACKAGES)])
     file = _cache() / f"{hashlib.sha256(f'{specification.key} {here}'.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(NotAsDeclaredError):
         cached = datafile.read(file, Cached)
@@ -50,7 +55,13 @@ def describe(specification: Specification) -> Own:
         of_here = made is not None and (made.source, made.place) == (specification.source, specification.place)
         if of_here and all(map(_unchanged, cached.imports.items())):
             return cached.own
-    answer = _asked({"describe": asdict(specification)}, specification.text)
+    text, minutes = specification.text, _MOST // 60
+    answer = _asked(
+        {"describe": asdict(specification)},
+        text,
+        _MOST,
+        f"{text}: still being imported and built without weights, after {_SOON} s; it may take {minutes:.0f} min",
+    )
     try:
         found = datafile.value(Cached, answer)
     except NotAsDeclaredError as error:
@@ -95,7 +106,7 @@ def _folder(recipe: Recipe) -> Path:
     if specification is None:
         raise UserError(f"{recipe.id} was read from a results folder, and a trace needs its model: name it in --models")
     kept = replace(specification, text="", fields=Fields())
-    plain = [kept.key, recipe.scale, recipe.precision, asdict(recipe.inputs), recipe.layer, __version__]
+    plain = [kept.key, recipe.scale, recipe.precision, asdict(recipe.inputs), recipe.layer, __version__, _FORMAT]
     return _cache() / "traces" / hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
 
 
@@ -117,29 +128,54 @@ def _make(recipe: Recipe, folder: Path) -> None:
         raise UserError(f"tracing needs torch 2.4 or newer, this is {installed('torch')}")
     say(f"{recipe.id}: tracing {recipe.parameters / 1e9:.3g} B weights, once; about a minute for 1 B on 2 cores")
     request = {"trace": asdict(known), "scale": recipe.scale, "folder": str(folder)}
-    _asked(request, known.specification.text)
+    _asked(request, known.specification.text, _MOST * max(1.0, recipe.parameters / 1e9))
 
 
-def _asked(request: dict[str, Any], text: str) -> Any:
-    """Return the answer of a process that has torch. Raise UserError for its error."""
+def _asked(request: dict[str, Any], text: str, most: float, slow: str = "") -> Any:
+    """Return the answer of a process that has torch, after `most` seconds at the latest; say `slow` where it takes
+    longer than some. Raise UserError for its error. Neither a thread nor a process that a user's file leaves keeps the
+    answer back: it comes in a file, and all that was started ends with it."""
     stack()
-    with TemporaryDirectory(prefix="repro-") as folder:
-        done = subprocess.run(
-            [sys.executable, "-m", _MODULE],
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env=process_environment({"CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1"}),
-        )
-    try:
-        answer = datafile.parse(done.stdout.encode())
-    except NotAsDeclaredError:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:] or [f"exit code {done.returncode}"]
-        raise UserError(f"{text}: its description failed: {last[0][:300]}") from None
+    with TemporaryDirectory(prefix="repro-") as name:
+        folder, mark = Path(name), f"{os.getpid()}-{time.monotonic_ns()}"
+        (folder / "request.json").write_text(json.dumps(request))
+        with (folder / "request.json").open() as asked, (folder / "log").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", _MODULE],
+                stdin=asked,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env=process_environment({"CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1", MARK: mark}),
+            )
+        try:
+            if slow:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(min(_SOON, most))
+                if process.poll() is None:
+                    say(slow)
+            process.wait(most)
+        except subprocess.TimeoutExpired:
+            said = _last(folder) or "it said nothing"
+            raise UserError(f"{text}: it was ended after {most / 60:.0f} min without an answer: {said}") from None
+        finally:
+            process.kill()
+            process.wait()
+            kill_marked(mark)
+        try:
+            answer = datafile.load(folder / ANSWER)
+        except NotAsDeclaredError:
+            said = _last(folder) or f"exit code {process.returncode}"
+            raise UserError(f"{text}: its description failed: {said}") from None
     if "error" in answer:
         raise UserError(answer["error"])
     return answer
+
+
+def _last(folder: Path) -> str:
+    """Return the last line that the process said."""
+    lines = [line for line in (folder / "log").read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
 
 
 def _cache() -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass
 from statistics import median
 from typing import Any
@@ -73,14 +73,16 @@ def line(each: Forecast) -> dict[str, Any]:
     }
 
 
-def sentence(ranked: Sequence[Forecast]) -> str:
-    """Describe the fastest settings of a search, their uncertainty, and why others cannot train."""
+def sentence(ranked: Sequence[Forecast], stack: str, known: str = "") -> str:
+    """Describe the first settings of a search on a stack, what is `known` besides the prediction, its uncertainty, and
+    why others cannot train."""
     best, why = ranked[0], _reasons(ranked)
     nodes = f"{best.machine.nodes} nodes of " if best.machine.nodes > 1 else ""
     cell = f"{models.find(best.recipe).name} on {nodes}{best.machine.gpus} x {best.machine.gpu.name}"
     if best.days is None:
-        return f"{cell}: predicted infeasible with every combination of settings: {why}."
-    answer = f"{cell}: predicted {figures(best.days.value)} days ({_sure(best)}) with {best.settings.id}."
+        return f"{cell}: {known}predicted infeasible with every combination of settings: {why}."
+    days = f"predicted {figures(best.days.value)} days ({_sure(best)})"
+    answer = f"{cell}: {known}{days} with {best.settings.id}, on {stack}."
     return f"{answer} A dash is infeasible: {why}." if why else answer
 
 
@@ -106,48 +108,8 @@ def _reasons(ranked: Sequence[Forecast]) -> str:
     return "; ".join(f"{reason} ({number} settings)" for reason, number in numbers.items())
 
 
-def fastest(ranked: Sequence[Forecast]) -> dict[str, Any]:
-    """Return the line of a search's fastest settings; its `settings` are None if none can train."""
-    best = ranked[0]
-    return line(best) if best.feasible else line(best) | {"settings": None}
-
-
-def projected_rows(ranked: Sequence[Forecast], projected: Mapping[str, Record]) -> list[dict[str, Any]]:
-    """Return a row of each settings on one machine, the fastest first: its record where it was projected, by the name
-    of its settings, else its prediction."""
-    rows = []
-    for each in ranked:
-        record = projected.get(each.settings.id)
-        days = each.days and each.days.value if record is None else record.derived.true_days
-        rows.append(
-            {
-                "origin": "predicted" if record is None else "projected",
-                "model": each.recipe,
-                "gpu": each.machine.gpu.name,
-                "gpus": each.machine.gpus,
-                "settings": each.settings.id,
-                "micro_batch": each.micro_batch or None if record is None else record.batch.micro_batch,
-                "days": days,
-            }
-        )
-    return sorted(rows, key=lambda row: row["days"] or float("inf"))
-
-
-def projected_sentence(rows: Sequence[dict[str, Any]]) -> str:
-    """Describe the fastest of the rows of one model, and the fastest that was projected."""
-    best, projected = rows[0], next(row for row in rows if row["origin"] == "projected")
-    cell = f"{models.find(best['model']).name} on {best['gpus']} x {best['gpu']}"
-    shown = [best] if best is projected else [best, projected]
-    words = [f"{row['origin']} {_days(row['days'])} with {row['settings']}" for row in shown]
-    return f"{cell}: {'; '.join(words)}."
-
-
-def _days(days: float | None) -> str:
-    return "infeasible" if days is None else f"{figures(days)} days"
-
-
-def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, Any]:
-    """Return a row of a cell of Table 1 or 4, its prediction, and the days that a run measured."""
+def cell_row(cell: Cell, best: Forecast) -> dict[str, Any]:
+    """Return a row of a cell of Table 1 or 4, and its prediction."""
     return {
         "table": cell.table,
         "model": cell.model,
@@ -161,7 +123,6 @@ def cell_row(cell: Cell, best: Forecast, measured: float | None) -> dict[str, An
         "predicted_authors_days": best.authors_days,
         "predicted_settings": best.settings.id if best.feasible else None,
         "predicted_micro_batch": best.micro_batch or None,
-        "measured_days": measured,
         "source": cell.source,
     }
 
@@ -174,7 +135,8 @@ def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         found = "-"
         if row["predicted_days"] is not None:
             found = f"{figures(row['predicted_days'])}; {figures(row['predicted_authors_days'])}"
-        measured = "" if row["measured_days"] is None else f" / {figures(row['measured_days'])}"
+        projected = f" / {figures(row['days'])} projected" if row["origin"] == "projected" else ""
+        measured = projected if row["measured_days"] is None else f" / {figures(row['measured_days'])}"
         return f"{expected} ({found}){measured}"
 
     return by_machine({(row["model"], row["gpu"], row["gpus"]): shown(row) for row in rows})

@@ -38,6 +38,7 @@ class Traced:
 
 
 _PACKAGES = columns(Traced)
+Stack = Literal["paper", "today"]  # the paper's, or the newest that is traced
 PAPER_STACK = Traced("4.42.3", "1.0.31", "2.13.0")  # transformers of the paper's release
 _WAY_OUT = "restore it, or in a checkout make those of the installed stack by python -m tools.traces"
 TRACING_TORCH = "2.4"  # the first that supports custom operators
@@ -157,6 +158,11 @@ def shipped(folder: Path = FOLDER) -> list[Traced]:
     pattern = "_".join(f"{package}-(.+)" for package in _PACKAGES)
     found = (re.fullmatch(pattern, file.stem) for file in folder.glob("*.json"))
     return sorted((Traced(*each.groups()) for each in found if each), key=_age)
+
+
+def of_stack(stack: Stack) -> Traced:
+    """Return the traced packages of the paper's stack, or of today's, the newest."""
+    return PAPER_STACK if stack == "paper" else shipped()[-1]
 
 
 def nearest(packages: Mapping[str, str], folder: Path = FOLDER) -> Traced:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import command, models
-from ..claims import Checked, check_all
+from ..claims import Checked, check_all, origins
 from ..claims.claim import ClaimVerdict
 from ..claims.facts import shown
-from ..formats import cell_text, counted, figures, from_to, listing, percent, shell_words, size, tallied, were
+from ..formats import counted, figures, from_to, listing, percent, shell_words, size, tallied, were
 from ..machine.cluster import launch
 from ..machine.environment import Environment
 from ..machine.packages import PACKAGES
@@ -23,7 +23,7 @@ from ..paper.tables import COUNTS, TABLES, TOLERANCE, Table, cells, printed
 from ..predict.audit import IMPLAUSIBLE, Audited, audit, audit_measured, queue_rows, queue_summary, without_queue
 from ..predict.audit import summary as audit_summary
 from ..record import BY_CLOCK, BY_DAYS, DAYS, DEFAULT, Clock, Record, days_text, other
-from ..run.corrected import MODERN, Corrected, basis, corrected_table, measured_elsewhere, title
+from ..run.corrected import MODERN, Corrected, basis, corrected_table, measured_elsewhere, others, shown_days, title
 from ..run.corrected import summary as corrected_summary
 from ..run.plan import Options, default_scale
 from ..run.reading import Joined, Problem, Reading, join
@@ -144,7 +144,7 @@ def _published() -> Content:
             {"table": table} | row for table, rows in corrected.items() for row in measured_elsewhere(rows)
         ],
         figures=[*all_figures(()), *further()],
-        claims_text=counts_text(checked),
+        claims_text=f"{counts_text(checked)} {origins(checked)}",
         claims=tables(checked),
         audit=[*audit_summary(rows), *queue_summary(rows)],
         audit_without_queue=queue_rows(rows),
@@ -291,6 +291,7 @@ def _claim(one: Checked) -> dict[str, Any]:
         "verdict": one.verdict,
         "published": claim.text,
         "recomputed": claim.with_unit(shown(one.working.value.value)) if one.working else None,
+        "by true days": claim.with_unit(one.by_true_days.shown) if one.by_true_days else None,
         "why": one.reason,
         "where": claim.source,
         "id": claim.id,
@@ -431,8 +432,7 @@ def corrected_grid(table: Table, rows: Sequence[Corrected]) -> Grid:
 def _corrected_entry(row: Corrected) -> Entry:
     kind = "predicted" if row.feasible else "predicted_infeasible"
     interval = row.interval.replace("-", "\u2013")  # a page may break a line after an en dash
-    today = "" if row.modern_days is None else f"today {cell_text(row.modern_days, 2)}"
-    return Entry(f"{row.shown} ({row.printed})", interval, kind, "", row.message, today)
+    return Entry(f"{shown_days(row)} ({row.printed})", interval, kind, "", row.message, ", ".join(others(row)))
 
 
 def _grid(
@@ -527,7 +527,7 @@ def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict], clock: Clock) ->
     """Return the commands that reproduce the report, each with a description."""
     found, front = [], command()
     folders = [run.folder for run in runs]
-    judged = "" if clock == DEFAULT else f" --clock {clock}"
+    judged = "" if clock == DEFAULT else f" --by {clock}"
     measured = "".join(f" --measured {shell_words([folder])}" for folder in folders)
     beside = f"{measured}{judged}" if folders else ""
     for run in runs:
@@ -579,7 +579,7 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
                 message = f"{Decimal(message):f}".removesuffix(".0") + unit  # options take no exponents
             if name == "methods" and options.parts:
                 message = "+".join(["modern", *options.parts])
-            words += [f"--{name.replace('_', '-')}", message]
+            words += [f"--{'by' if name == 'clock' else name.replace('_', '-')}", message]
     if options.check_training:
         words.append("--check-training")
     if options.check_extrapolation:

@@ -9,8 +9,8 @@ from statistics import fmean
 from .. import models
 from ..formats import counted, from_to
 from ..money.breakeven import comment_cases, spending
-from ..money.choice import INSTEAD, Step, audit_warnings, beaten_by, believed, steps_by_gpu, stops, stops_instead
-from ..money.days import expected_days
+from ..money.choice import Step, beaten_by, steps_by_gpu, stops
+from ..money.days import DaysAsked, ModelDays, TrainingDays
 from ..money.offers import cost_a_day, lifespan_years, machine_price
 from ..money.prices import gpu_prices, price_list
 from ..paper.arithmetic import (
@@ -18,6 +18,7 @@ from ..paper.arithmetic import (
     analytic_days,
     by_place,
     gpu_days,
+    paper_gpu,
     paper_peak,
     recipe_of,
     speedups,
@@ -32,7 +33,6 @@ from ..paper.tables import (
     PublishedSettings,
     Table,
     analytic_peaks,
-    cells,
     published_settings,
     training_compute,
 )
@@ -279,10 +279,10 @@ _MARKS = (
 def costs(searches: Sequence[Search]) -> list[Figure]:
     """Return figures 7, 12 and 13: costs of the machine and of an experiment, for one model and for all, with
     measurements."""
-    published = {
-        model: {(cell.gpu, cell.gpus): float(cell.days) for cell in cells("1") if cell.model == model and cell.days}
-        for model in models.NAMES
-    }
+    true, published = (
+        {model: {(row.gpu, row.gpus): row.days.value for row in _of_paper(model, asked)} for model in models.NAMES}
+        for asked in (_TRUE, DaysAsked("printed"))
+    )
     measured: dict[str, dict[tuple[str, int], float]] = {}
     priced = gpu_prices().keys()
     for search in searches:
@@ -290,28 +290,36 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
             continue
         measured.setdefault(search.model, {})[search.device, search.count] = search.best_days
     one = "Pythia-1B"
-    source = "Table 1; section 4.1 and Table 5 for prices"
+    prices = "section 4.1 and Table 5 for prices"
 
-    def panel(model: str, title: str, each: bool) -> Panel:
-        rows = [*_trades(published[model], each), *_here(measured.get(model, {}), each)]
+    def panel(model: str, title: str, each: bool, printed: bool = False) -> Panel:
+        here = {} if printed else measured.get(model, {})
+        rows = [*_trades((published if printed else true)[model], each), *_here(here, each)]
         x = "US dollars of an experiment" if each else "US dollars of the machine"
-        origin: Origin = "measured and published" if model in measured else "published"
-        sources = f"{source}; trials.jsonl, {BY_CLOCK[searches[0].clock]}" if model in measured else source
+        origin: Origin = "published" if printed else "measured and predicted" if here else "predicted"
+        source = "Table 1" if printed else f"true days, {_TRUE.text}"
+        sources = f"{source}; {prices}" + (f"; trials.jsonl, {BY_CLOCK[searches[0].clock]}" if here else "")
         return Panel(origin, title, "trades", x, rows, sources, y="days of training")
 
-    trades = {(trade.gpu, trade.gpus): trade for trade in _trades(published[one], each=False)}
+    trades = {(trade.gpu, trade.gpus): trade for trade in _trades(true[one], each=False)}
     fastest = min(trades.values(), key=lambda trade: trade.days)
     says = (
-        f"Cost of the machine, and of the days of its {lifespan_years():g} years that one training takes. The paper's "
-        f"fastest for {one}, {fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes {fastest.days:.0f} "
-        f"days; {_MARKS}."
+        f"Cost of the machine, and of the days of its {lifespan_years():g} years that one training takes. The fastest "
+        f"of the paper's machines for {one}, {fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes "
+        f"{fastest.days:.0f} true days on today's stack, {published[one][fastest.gpu, fastest.gpus]:.0f} printed; "
+        f"{_MARKS}."
     )
     return [
         Figure(
             "7",
             f"Cost against days, {one}",
             says,
-            [panel(one, "Cost of the machine", False), panel(one, "Cost of an experiment", True)],
+            [
+                panel(one, "Cost of the machine", False),
+                panel(one, "Cost of an experiment", True),
+                panel(one, "Cost of the machine, printed days", False, printed=True),
+                panel(one, "Cost of an experiment, printed days", True, printed=True),
+            ],
         ),
         Figure(
             "12",
@@ -327,6 +335,15 @@ def costs(searches: Sequence[Search]) -> list[Figure]:
             [panel(model, model, True) for model in models.NAMES],
         ),
     ]
+
+
+_TRUE = DaysAsked()
+
+
+def _of_paper(model: str, asked: DaysAsked) -> list[TrainingDays]:
+    """Return a model's days on the paper's machines."""
+    found = ModelDays(recipe_of(model).id, asked).everywhere(map(paper_gpu, paper_gpus()))
+    return [row for row in found if row.gpu in paper_gpus() and row.gpus in COUNTS]
 
 
 def _trades(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
@@ -467,18 +484,18 @@ def _break_even() -> Figure:
 
 
 def _scaling() -> Figure:
-    panels, sentences, instead_text = [], [], []
+    panels, sentences = [], []
     prices = price_list()
     for id in ("pythia-1b", "pythia-6.9b", "vit"):
         name = models.find(id).name
-        days = expected_days(id)
-        warned, by_gpu = audit_warnings(id, days), steps_by_gpu(days, prices, "USD")
-        instead = stops_instead(by_gpu, steps_by_gpu(believed(days, warned), prices, "USD"), warned)
-        rows = [Curve(step.gpu, step.gpus, step.efficiency.value) for found in by_gpu.values() for step in found]
-        source = "Table 1; the days are rounded, which moves small ones"
+        by_gpu = steps_by_gpu(_of_paper(name, _TRUE), prices, "USD")
+        rows = [
+            Curve(step.run.gpu, step.run.gpus, step.efficiency.value) for found in by_gpu.values() for step in found
+        ]
+        source = f"true days, {_TRUE.text}"
         panels.append(
             Panel(
-                "computed",
+                "predicted",
                 name,
                 "lines",
                 "GPUs, log scale",
@@ -490,15 +507,12 @@ def _scaling() -> Figure:
         )
         last = [stop for found in by_gpu.values() if (stop := stops(found)) is not None]
         sentences.append(_cheapest(name, last))
-        instead_text += [_cheapest(name, list(instead.values()))] if instead else []
     says = (
-        "Speed-up over the fewest GPUs that train the model, as a share of the GPUs' ratio: 1 is proportional. An "
+        "The fewest GPU-days of any number of these GPUs over those of this one: 1 is the best use of each GPU. An "
         f"experiment is cheapest with {'; '.join(sentences)} (prices of {max(p.quoted for p in prices.gpus.values())})."
     )
-    if instead_text:
-        says += f" {INSTEAD.capitalize()}: {'; '.join(instead_text)}."
     return Figure("", "What more GPUs bring", says, panels)
 
 
 def _cheapest(model: str, steps: list[Step]) -> str:
-    return f"{model} on {', '.join(step.machine for step in steps)}"
+    return f"{model} on {', '.join(step.run.machine for step in steps)}"

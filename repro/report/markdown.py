@@ -92,7 +92,8 @@ def _grid(grid: Grid) -> list[str]:
 def _claim(row: dict[str, Any]) -> str:
     verdict = f"{CLAIMS[row['verdict']][0]} {row['verdict'].replace('_', ' ')}"
     recomputed = f", recomputed {row['recomputed']}" if row["recomputed"] else ""
-    text = f"{row['claim']}: {verdict}. Published {row['published']}{recomputed}; {row['why']}"
+    true = f" (by true days {row['by true days']})" if row["by true days"] else ""
+    text = f"{row['claim']}: {verdict}. Published {row['published']}{recomputed}{true}; {row['why']}"
     return f"{text} ({row['where']}; {row['id']})"
 
 

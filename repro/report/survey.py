@@ -8,7 +8,7 @@ from typing import Any
 
 from ..survey import shares
 from ..survey.answers import Answers
-from ..survey.disclosure import FEWER, NOT_SHOWN
+from ..survey.counts import BASE, FEW
 from ..survey.questions import NOT_AVAILABLE
 from ..survey.shares import Availability, Breakdown, Compared
 from ..survey.training import CALLED, LEVELS, Reach
@@ -30,45 +30,45 @@ class SurveyPage:
     figures: Sequence[Figure]
 
 
-def figures(answers: Answers, reached: Sequence[Reach], show_all: bool) -> list[Figure]:
+def figures(answers: Answers, reached: Sequence[Reach]) -> list[Figure]:
     """Return the figures that have something to show."""
-    people = f"answers of {len(answers.people)} people"
+    people = f"answers of {answers.number} people"
     every = [
-        _training(reached, people, show_all),
-        _shares(shares.compared(answers, show_all), people),
+        _training(reached, people),
+        _shares(shares.compared(answers), people),
         Figure(
             "1",
             "How long one may use N GPUs",
             "How many people may use so many GPUs, and for how long at most. Who may use none is left out.",
-            [panel for each in shares.figure_1(answers, show_all) if (panel := _availability(each)) is not None],
+            [panel for each in shares.figure_1(answers) if (panel := _availability(each)) is not None],
         ),
         Figure(
             "8",
             "Who answered, and what they have",
-            "How many people made each choice. A choice without a bar has fewer than 3 people, or is not shown.",
-            [panel for each in shares.figure_8(answers, show_all) if (panel := _breakdown(each)) is not None],
+            f"How many people made each choice. A choice without a bar has fewer than {BASE} people.",
+            [panel for each in shares.figure_8(answers) if (panel := _breakdown(each)) is not None],
         ),
     ]
     return [figure for figure in every if figure.panels]
 
 
-def _training(reached: Sequence[Reach], people: str, show_all: bool) -> Figure:
+def _training(reached: Sequence[Reach], people: str) -> Figure:
     """Return the figure of who can train each model: naively, and who besides with the methods."""
     rows = []
     for each in reached:
-        last, at = 0, each.shown(show_all)
+        last = 0
         for level in LEVELS:
-            number = at[level]
+            number = each.shown(level)
             if isinstance(number, int):
                 if number > last:
                     rows.append(Point(each.model, CALLED[level], number - last))
                 last = number
     measured = any("measured" in each.origins for each in reached)
     origin: Origin = "measured and predicted" if measured else "predicted"
-    panel = Panel(origin, "People by model", "stacks", f"of {reached[0].of} people", rows, people)
+    panel = Panel(origin, "People by model", "stacks", f"of {reached[0].shown()} people", rows, people)
     says = (
         "How many people can train each model in the time for which they may use their GPUs: naively, besides these "
-        "with the free lunch, and besides these with all methods. Where a number is hidden, the next bar includes it."
+        f"with the free lunch, and besides these with all methods. A number below {BASE} is in the next bar."
     )
     return Figure("", "Who can train what", says, [panel] if rows else [])
 
@@ -92,11 +92,11 @@ def _availability(found: Availability) -> Panel | None:
     rows = []
     for gpus, of_gpus in found.rows:
         name = f"{gpus}+" if gpus == found.rows[-1][0] else str(gpus)
-        shown = [row for row in of_gpus if row.count.people is not None]
-        rows += [Point(name, row.choice, row.count.people or 0) for row in shown if row.choice != NOT_AVAILABLE]
-        hidden = found.of - sum(row.count.people or 0 for row in shown)
-        if hidden and any(row.choice == NOT_AVAILABLE for row in shown):
-            rows.append(Point(name, NOT_SHOWN, hidden))
+        rows += [
+            Point(name, row.choice, row.count.people)
+            for row in of_gpus
+            if row.count.people is not None and row.choice != NOT_AVAILABLE
+        ]
     if not rows:
         return None
     source = f"{found.of} people who filled in every row"
@@ -108,6 +108,6 @@ def _breakdown(found: Breakdown) -> Panel | None:
     rows = [Point(row.choice, "people", row.count.people) for row in found.rows if row.count.people is not None]
     if not rows:
         return None
-    hidden = [row.choice for row in found.rows if row.count.hidden == FEWER]
-    source = f"{found.of} people" + (f"; {FEWER} each: {', '.join(hidden)}" if hidden else "")
+    hidden = [row.choice for row in found.rows if row.count.people is None]
+    source = f"{found.of} people" + (f"; {FEW} each: {', '.join(hidden)}" if hidden else "")
     return Panel("answered", found.title, "bars", "people", rows, source, groups="choice")

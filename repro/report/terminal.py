@@ -206,8 +206,8 @@ def summary(
     records: Sequence[Record],
     environments: Sequence[Environment] = (),
 ) -> list[str]:
-    """Return sentences on what was verified; the first is on Table 1. Each has the counts by both clocks. The last
-    lines report differences of the stack from its versions or lock."""
+    """Return sentences on what was verified; the first is on Table 1. Each has the counts by both clocks. Then
+    come the stack of what was compared, and differences of the stack from its versions or lock."""
     lines = []
     for table in TABLES:
         rows = [verdict for verdict in verdicts if verdict.table == table]
@@ -226,6 +226,9 @@ def summary(
         if counts["no_reference"]:  # of measured cells: an unmeasured cell with a lost mark counts as not measured
             text += f", {counts['no_reference']} without a reference"
         lines.append(f"{text}.")
+    stacks = dict.fromkeys(each.stack for each in environments if each.stack)
+    if stacks and any(verdict.compared or verdict.projected for verdict in verdicts):
+        lines.append(f"Measured on {' and on '.join(stacks)}; the printed days are of the paper's stack.")
     unverified = [table for table in TABLES if not any(v.compared for v in verdicts if v.table == table)]
     if devices is None:
         lines.append("Why not: there is no run here, these are the published numbers alone.")
@@ -356,7 +359,7 @@ def notes_on(record: Record) -> list[str]:
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     about += record.warnings
     if (others := cpu_disturbance(record.observed.busy_cpus)) is not None:
-        about.append(f"{others} while it was built and timed: its steps may have taken longer than alone")
+        about.append(f"{others} while it was timed: its steps may have taken longer than alone")
     if record.observed.extrapolation_error is not None:
         about.append(f"extrapolated step against whole steps: {record.observed.extrapolation_error:+.1%}")
     return about + _noise_note(record)

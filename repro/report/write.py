@@ -69,7 +69,7 @@ def write(content: Content, folder: Path, draw: bool = True, again: Sequence[obj
     files.remove(folder / PAGE)  # the old page differs, and drawing takes seconds
     missing = [package for module, package in _DRAWING.items() if find_spec(module) is None]
     way = f"run: {command()} {shell_words(again or ['report', folder])}"
-    way += "" if content.clock == DEFAULT else f" --clock {content.clock}"
+    way += "" if content.clock == DEFAULT else f" --by {content.clock}"
     if missing or not draw:
         first = f"install {', '.join(missing)} ({way_to_install('report')}), then " if missing else ""
         return Written(text, f"the report is {text}; for the page with the figures {first}{way}")

@@ -38,10 +38,9 @@ def probe(server: ForkServer | Leader, devices: Sequence[Device], counts: Iterab
     except ServerDiedError as error:
         raise UserError(f"nothing can be probed: {error.reason}") from None
     seconds = time.monotonic() - started
-    if devices:
-        return Probes(name_of(devices), int(min(memory)), devices[0].compute_capability, found, seconds)
-    each = host().memory_bytes // max(found)
-    return Probes(name_of(devices), each, None, found, seconds, max(busy, default=None))
+    each = int(min(memory)) if devices else host().memory_bytes // max(found)
+    capability = devices[0].compute_capability if devices else None
+    return Probes(name_of(devices), each, capability, found, seconds, max(busy, default=None))
 
 
 def known_machine(bench: Bench, devices: Sequence[Device], folder: Path, counts: Sequence[int]) -> Gpu | Probes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median
 
@@ -99,22 +98,3 @@ class Projection:
         _, calibration = here(self._known, count, None)
         room = min(limits) - calibration.allowance.context - calibration.allowance.group
         return max(size for _, size in one.batch.peaks) <= room
-
-
-def projections(records: Iterable[Record], device: str, count: int, known: Gpu | Probes) -> list[Record]:
-    """Return the records of `count` devices that a run projected, or that follow from what one device measured, at the
-    paper's scale. `known` is the catalogue's GPU, or the probes of the devices."""
-    projection, found = Projection(known), dict[str, Record]()
-    for record in records:
-        trial = Trial(record.recipe, record.scale, record.settings, device, count, measured_on=1)
-        if record.scale != "paper":
-            continue
-        if record.id == trial.id:
-            answer = Answer.of(record)
-            if answer.ran or answer is Answer.DOES_NOT_FIT:
-                found[trial.id] = record
-        elif record.id == replace(trial, count=1, measured_on=None).id and trial.id not in found:
-            one = projection.of_one(trial, record)
-            if one is not None:
-                found[trial.id] = projection.complete(one, None if isinstance(known, Probes) else known)
-    return list(found.values())

@@ -115,6 +115,11 @@ class Joined:
         return listing([str(run.folder) for run in self.runs])
 
     @property
+    def stack(self) -> str:
+        """Return the stacks of the runs as text for a sentence."""
+        return " and ".join(dict.fromkeys(run.environment.stack or "an unnamed stack" for run in self.runs))
+
+    @property
     def devices(self) -> list[Device]:
         """Return the GPUs of all runs; empty for the CPU."""
         return [device for run in self.runs for device in run.devices]
@@ -180,6 +185,14 @@ def join(*runs: Reading) -> Joined:
         notes.append(f"The runs asked for tolerances of {listing(shares)}: cells are judged within {shares[0]}.")
     kept = tuple(record for _, number, record in aged if newest[record.id] == number)
     return Joined(left, kept, tuple(notes))
+
+
+def by_stack(runs: Iterable[Reading]) -> list[Joined]:
+    """Join the folders of each stack: a record is no newer measurement of what another stack measured."""
+    groups: dict[str, list[Reading]] = {}
+    for run in runs:
+        groups.setdefault(run.environment.stack, []).append(run)
+    return [join(*group) for group in groups.values()]
 
 
 def _with_starts(records: Sequence[Record]) -> list[tuple[float, Record]]:
@@ -451,14 +464,20 @@ def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], clock: Clock, p
 
 
 def _follows(kept: Any, row: dict[str, Any]) -> bool:
-    """Return whether a row of verdicts.json equals this one. Version 0.4.0 judged by the authors' clock alone and
-    explained no difference: its rows are compared with the judgement by that clock."""
-    if not isinstance(kept, dict) or "measured_days" not in kept:
-        return bool(kept == row)
+    """Return whether a row of verdicts.json equals this one but for its reasons, which versions put in other words.
+    Version 0.4.0 judged by the authors' clock alone: its rows are compared with the judgement by that clock."""
+    if not isinstance(kept, dict):
+        return False
+    if "measured_days" not in kept:
+        return _without_reasons(kept) == _without_reasons(row)
     cell = ("table", "model", "gpu", "gpus", "expected", "expected_days")
     named = {name: row[name] for name in cell} | {"measured_days": row["authors_days"]}
     named |= {name: row[f"authors_{name}"] for name in ("verdict", "settings", "micro_batch")}
     return {name: kept.get(name) for name in named} == named
+
+
+def _without_reasons(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not name.endswith("_reason")}
 
 
 def _devices(environment: Environment) -> list[Device]:

@@ -16,10 +16,11 @@ from typing import IO
 
 from .. import datafile, files, models
 from ..console import UserError, say
+from ..machine.environment import TRIALS as TRIALS
+from ..machine.environment import of_line
 from ..models import own
 from ..record import Record
 
-TRIALS = "trials.jsonl"
 RECIPES = "recipes.json"  # those of one's own, as data
 LOCK, LOGS = ".lock", "logs"
 VERDICTS = "verdicts.json"
@@ -128,16 +129,20 @@ class Results:
             )
 
     def append(self, record: Record) -> None:
-        """Write a record, and sync it where the file system can. A full disk loses nothing that was written before.
-
-        Raise UserError where the folder was moved meanwhile, after writing the record there; and where another run may
-        have locked it, after writing the record to a separate file in it.
-        """
+        """Write a record as `append_line` does, and what describes its recipe."""
         self.keep_recipes([record.recipe])
-        line = json.dumps(datafile.plain(record)).encode() + b"\n"
+        self.append_line(json.dumps(datafile.plain(record)).encode())
+
+    def append_line(self, line: bytes) -> None:
+        """Write a line of trials.jsonl, and sync it where the file system can. A full disk loses nothing that was
+        written before.
+
+        Raise UserError where the folder was moved meanwhile, after writing the line there; and where another run may
+        have locked it, after writing the line to a separate file in it.
+        """
         aside = "" if self._is_held or not self._tells else f"trials-of-process-{os.getpid()}.jsonl"
         try:
-            synced = self._write(aside or TRIALS, line)
+            synced = self._write(aside or TRIALS, line + b"\n")
         except OSError as error:
             raise UserError(f"{files.not_written(self.current, error)}; what was finished is kept") from error
         if not synced and self._syncs:
@@ -227,7 +232,7 @@ def _logs(folder: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Line:
-    """A complete line of trials.jsonl, numbered from 1: a record, or why it is not one."""
+    """A complete line of trials.jsonl that is no environment's, numbered from 1: a record, or why it is not one."""
 
     number: int
     record: Record | None
@@ -235,12 +240,14 @@ class Line:
 
 
 def lines(folder: Path) -> Iterator[Line]:
-    """Yield the complete lines of trials.jsonl, none where it is missing. Raise UserError where it cannot be read."""
+    """Yield the complete lines of trials.jsonl but for environments, none where it is missing. Raise UserError where it
+    cannot be read."""
     for number, text in enumerate(_whole(_bytes(folder)).split(b"\n"), 1):
         if not text.strip():
             continue
         try:
-            yield Line(number, datafile.value(Record, datafile.parse(text)))
+            if of_line(text) is None:
+                yield Line(number, datafile.value(Record, datafile.parse(text)))
         except datafile.NotAsDeclaredError as error:
             yield Line(number, None, str(error))
 
@@ -250,7 +257,9 @@ def lack(folder: Path) -> str:
     path = folder / TRIALS
     if not path.is_file():
         return "no file" if path.exists() else "missing"
-    return "" if path.stat().st_size else "empty"
+    if any(lines(folder)) or torn(folder):
+        return ""
+    return "without a trial" if path.stat().st_size else "empty"
 
 
 def torn(folder: Path) -> bool:
@@ -260,10 +269,11 @@ def torn(folder: Path) -> bool:
 
 
 def _whole(found: bytes) -> bytes:
-    """Return the contents up to the last newline, or all where the rest is a record that only lacks its newline."""
+    """Return the contents up to the last newline, or all where the rest is a line that only lacks its newline."""
     end = found.rfind(b"\n") + 1
     try:
-        datafile.value(Record, datafile.parse(found[end:]))
+        if of_line(found[end:]) is None:
+            datafile.value(Record, datafile.parse(found[end:]))
     except datafile.NotAsDeclaredError:
         return found[:end]
     return found

@@ -107,10 +107,11 @@ class Run:
         self._opened.__exit__(*error)  # which a leader passes on to the other nodes
 
     def _keep_environment(self) -> None:
-        """Writes environment.json. Raises UserError where the folder's trials were measured on another stack."""
+        """Writes the environment beside the trials. Raises UserError where the folder's were measured on another
+        stack."""
         if self._has_final or any(map(is_final, self._records.values())):
             environment.refuse_another(self.results.folder, self.environment)
-        self.environment = environment.keep(self.environment, self.results.folder)
+        self.environment = environment.keep(self.environment, self.results.folder, self.results.append_line)
 
     def _keep_imports(self) -> None:
         """Does the same once the stack has said what it imported, and says on stderr what came from elsewhere."""

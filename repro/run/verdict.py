@@ -1,12 +1,12 @@
-"""Verdicts on the paper's cells from measured records, and explanations of days that differ from the printed ones."""
+"""Verdicts on the paper's cells from measured records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from ..formats import Interval, figures, listing
+from ..formats import listing
 from ..machine import support
 from ..paper.arithmetic import recipe_of
 from ..paper.gpus import paper_gpus
@@ -263,6 +263,9 @@ class _Judge:
 
     def _explained(self, record: Record) -> str:
         """Return an explanation why the days of a record differ from the printed ones."""
+        # Only a cell that differs needs predictions, which are slow to load.
+        from .differences import explain_difference
+
         row = self.published if record.settings in self.readings and self.cell.table == "1" else None
         return explain_difference(
             record,
@@ -346,51 +349,3 @@ def explain(verdict: Verdict) -> str:
         f"{chosen.verdict}; {chosen.settings}, "
         f"MBS {chosen.micro_batch}{f', {chosen.reason}' if chosen.reason else ''}; raw times in trials.jsonl"
     )
-
-
-def explain_difference(
-    record: Record, cell: Cell, printed_micro_batch: int | None, clock: Clock, agree: Callable[[float], bool]
-) -> str:
-    """Explain why days by this clock differ from the printed ones of a cell.
-
-    `printed_micro_batch` is Appendix J's for these settings, None where it prints none. `agree` returns whether days
-    are within the tolerance of the printed ones.
-    """
-    if printed_micro_batch not in (None, record.batch.compared_micro_batch):
-        return f"Appendix J has MBS {printed_micro_batch}"
-    if record.batch.authors_micro_batch:  # the two clocks timed different micro batches
-        return f"the true days are of MBS {record.batch.micro_batch}: accumulated gradients leave no room for more"
-    beside = record.days_by(other(clock))
-    if beside is not None and agree(beside):
-        shows = "the authors' clock shows when kernels were launched, not when they ended"
-        return f"the launch queue explains it: {days_text(beside, other(clock))} agree, and {shows}"
-    explained = _predicted(record, cell) if clock == "true" else ""
-    return explained or "nothing known explains it"
-
-
-def _predicted(record: Record, cell: Cell) -> str:
-    """Explain differing true days by predictions, if the printed days agree with the prediction for the authors' clock
-    on the paper's stack: by the launch queue, if the true days agree with the prediction for that stack too; or by this
-    stack, if they agree with the prediction for this stack. Return an empty string otherwise."""
-    # Only a cell that differs needs predictions, which are slow to load.
-    from ..predict.calibration import EVERYTHING, calibrations
-    from ..predict.forecast import corrected, forecast
-    from ..predict.traces import shipped
-
-    paper, measured = corrected(cell), record.derived.true_days
-    if measured is None or not _has(paper.authors_interval, cell.days) or not paper.days or not paper.authors_days:
-        return ""
-    predicted = f"{figures(paper.days.value)} true days are predicted of the paper's stack"
-    if _has(paper.days, measured):
-        return f"the launch queue explains it: {predicted}, {figures(paper.authors_days)} by the authors' clock"
-    recipe, settings = record.recipe_and_settings
-    ours = forecast(
-        recipe, paper.machine, settings, calibrations()[EVERYTHING], shipped()[-1], micro_batch=record.batch.micro_batch
-    )
-    if ours.days and _has(ours.days, measured):
-        return f"the stack explains it: {predicted}, {figures(ours.days.value)} of this one"
-    return ""
-
-
-def _has(interval: Interval | None, days: float | None) -> bool:
-    return interval is not None and days is not None and interval.overlaps(Interval.exact(days))

@@ -7,28 +7,29 @@ also in no error. Errors name the file, the row as a spreadsheet counts it, and 
 from __future__ import annotations
 
 import codecs
-import csv
 import hashlib
-import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import command, files
+from .. import files
 from ..console import UserError, visible
-from ..datafile import read_once
 from ..formats import counted
-from .disclosure import exclusive
-from .questions import AUTHORS_COLUMNS, OTHER, Question, all_columns, gpus, plain, questions, spellings
+from .columns import Asked, answers_besides, arranged
+from .counts import BASE, Count, rounded, shown
+from .export import Export, export
+from .questions import AUTHORS_COLUMNS, OTHER, Question, gpus, plain, questions, spellings
 
 AUTHORS_PEOPLE = 50  # answers in the authors' file (section 2)
 BUDGETS = ("0 USD", "up to 500 USD", "501 to 1,000 USD", "1,001 to 5,000 USD", "more than 5,000 USD")
 _UP_TO = (0, 500, 1000, 5000)
 _NOTHING = {"none", "no", "zero", "nothing", "no budget", "nil", "no cloud budget"}
 _DIGITS = 15  # of a budget
+_CODE = re.compile(  # in place of an answer's text, or of several
+    r"yes|y|no?|x|true|false|checked|[a-z]{0,3}[0-9]{1,4}([,; ]+[a-z]{0,3}[0-9]{1,4})*[,; ]*", re.IGNORECASE
+)
 _NO_SUMS = {"m", "million", "hour", "hours", "h", "day", "week", "gpu", "gpus", "machines"}
-_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _OWN_FORMATS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # Excel and OpenDocument; old Excel
 # Headings of columns that a form service adds, by which it knows a person; a name only where there is no other.
 _IDENTITIES = (
@@ -71,23 +72,36 @@ class Source:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of all files. `columns` are those that a file asks; `problems` a line each on what was left out."""
+    """The answers of all files. `columns` are those that a file asks; `problems` a line each on what was left out.
+    Counts of people are rounded unless `exact`."""
 
     people: Sequence[Person]
     columns: frozenset[str]
     sources: Sequence[Source]
     problems: Sequence[str]
+    exact: bool
 
     @property
     def authors(self) -> bool:
         """Return whether these are the paper's own people and no others."""
         return len(self.sources) == 1 and self.sources[0].authors
 
-    def named(self, show_all: bool = False) -> list[str]:
+    def rounded(self, people: int) -> int | None:
+        """Return a number of these people as it is counted and shown; None for fewer than 5."""
+        return rounded(people, self.exact)
+
+    def count(self, people: int, of: int) -> Count:
+        """Return the count of some of these people among others."""
+        return Count(self.rounded(people), self.rounded(of))
+
+    @property
+    def number(self) -> int | str:
+        """Return the number of all people as shown."""
+        return shown(self.rounded(len(self.people)))
+
+    def named(self) -> list[str]:
         """Return what each file is, with its number of people as shown."""
-        people = [source.people for source in self.sources]
-        counts = exclusive(people, sum(people), show_all or len(people) == 1)
-        return [source.called(count.shown) for source, count in zip(self.sources, counts, strict=True)]
+        return [source.called(shown(self.rounded(source.people))) for source in self.sources]
 
 
 @dataclass
@@ -100,9 +114,12 @@ class _Found:
     problems: list[str] = field(default_factory=list)
 
 
-def read(paths: Sequence[Path]) -> Answers:
-    """Read the files. Raise UserError for one that is no spreadsheet as CSV, has no question in its first row or no
-    answer, or is given twice."""
+def read(paths: Sequence[Path], exact: bool = False) -> Answers:
+    """Read the files, whose counts are rounded unless they are `exact` or the authors' file alone.
+
+    Raise UserError for one that is no spreadsheet as CSV, has no header row of questions or no answer, or is given
+    twice.
+    """
     found, sources = _Found(), list[Source]()
     for path in paths:
         data = _content(path)
@@ -112,7 +129,8 @@ def read(paths: Sequence[Path]) -> Answers:
         people, header = _read(path, data, found)
         authors = header == AUTHORS_COLUMNS and people == AUTHORS_PEOPLE
         sources.append(Source(str(path), digest, people, authors))
-    return Answers(tuple(found.people.values()), frozenset(found.columns), sources, found.problems)
+    exact |= len(sources) == 1 and sources[0].authors
+    return Answers(tuple(found.people.values()), frozenset(found.columns), sources, found.problems, exact)
 
 
 def _content(path: Path) -> bytes:
@@ -132,122 +150,75 @@ def _content(path: Path) -> bytes:
 
 def _read(path: Path, data: bytes, found: _Found) -> tuple[int, tuple[str, ...]]:
     """Add a file's people, and return their number and the header as names of columns."""
-    text = data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape")
-    records = _records(path, text)
-    header = next(records, [])
-    places = _recognised(path, header, text)
-    _missing(path, header, places, found)
-    others = [place for place in range(len(header)) if place not in places.values()]
-    identities = _identities(header, others)
-    timed = any(_TIME.search(plain(header[place])) for place in others)
-    unknown: dict[str, list[int]] = {}
-    people = answered = 0
-    for row, cells in enumerate(records, start=2):
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) != len(header):
-            place = min(len(cells), len(header)) + 1
-            found.problems.append(
-                f"{path}, row {row}, column {place}: {counted(len(cells), 'cell')} where the header has {len(header)}; "
-                "the row is left out"
-            )
-            continue
-        person = _person(cells, places, row, unknown)
-        if not person.chosen:
+    table = export(path, data.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape"))
+    heading = f"{path}, row {table.header_row}"
+    asked, again = arranged(table.header, heading)
+    left = ", ".join(f"{number} {what}" for what, number in table.left_out.items())
+    found.problems += [*_missing(heading, asked), *again, *([f"{path}: rows left out: {left}"] if left else [])]
+    rows = _of_the_headers_length(path, table, found.problems)
+    by_text = {column for column, each in asked.items() if each.choices and each.by_text(rows, path)}
+    identities = _identities(table.header, table.others)
+    timed = any(_TIME.search(plain(table.header[place])) for place in table.others)
+    answered = list[tuple[int, list[str], Person]]()
+    for row, cells in rows:
+        made = {column: _made(each, cells, column in by_text) for column, each in asked.items()}
+        person = Person({column: choices for column, choices in made.items() if choices})
+        if person.chosen:
+            answered.append((row, cells, person))
+        else:
             found.problems.append(f"{path}, row {row}: it answers no question, and is left out")
-            continue
-        answered += 1
-        people += _add(path, row, cells, person, identities, timed, found)
-    for column, there in unknown.items():
-        more = f", as in {counted(len(there) - 1, 'more row')}" if len(there) > 1 else ""
-        number = all_columns()[column].number
-        found.problems.append(
-            f"{path}, row {there[0]}, column {places[column] + 1} (question {number}): an answer that is none of the "
-            f"choices, counted as other{more}"
-        )
     if not answered:
-        raise UserError(f"{path}, row 2: no answers, expected a row for each person")
-    found.columns |= {column for column in places if all_columns()[column].kind != "text"}
-    return people, tuple(cell.strip().casefold() for cell in header)
+        besides = f" (rows left out: {left})" if left else ""
+        raise UserError(f"{path}, row {table.header_row + 1}: no answers{besides}, expected a row for each person")
+    people = sum(_add(path, row, cells, person, identities, timed, found) for row, cells, person in answered)
+    for column, each in asked.items():
+        if unlike := [(row, cells) for row, cells, person in answered if person.has(column, OTHER)]:
+            known = any(person.chosen.get(column, {OTHER}) != {OTHER} for _, _, person in answered)
+            found.problems.append(_none_of_the_choices(path, each, unlike, known))
+    found.columns |= asked.keys()
+    return people, tuple(cell.strip().casefold() for cell in table.header)
 
 
-def _records(path: Path, text: str) -> Iterator[list[str]]:
-    reader, row = csv.reader(io.StringIO(text, newline=""), strict=True), 0
-    try:
-        for row, cells in enumerate(reader, start=1):
-            for column, cell in enumerate(cells, start=1):
-                if re.search("[\udc80-\udcff]", cell):
-                    raise UserError(f"{path}, row {row}, column {column}: no UTF-8: save it as CSV in UTF-8")
-            yield cells
-    except csv.Error as error:
-        raise UserError(f"{path}, row {row + 1}: no CSV ({error}): save it as CSV in UTF-8") from None
-
-
-def _recognised(path: Path, header: Sequence[str], text: str) -> dict[str, int]:
-    """Return the place of each column that asks a question. Raise UserError where there is none, or another delimiter
-    makes more of the header."""
-    places = _places(header)
-    for delimiter, name in _DELIMITERS.items():
-        try:
-            other = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-        except csv.Error:
+def _of_the_headers_length(path: Path, table: Export, problems: list[str]) -> list[tuple[int, list[str]]]:
+    rows = []
+    for row, cells in table.rows:
+        if len(cells) == len(table.header):
+            rows.append((row, cells))
             continue
-        if len(_places(other)) > len(places):
-            raise UserError(f"{path}, row 1: the columns are split by {name}, expected commas: export it with commas")
-    if not places:
-        raise UserError(
-            f"{path}, row 1: no column is one of the questions, expected a header row with their texts "
-            f"({command()} survey --questions), or the {len(AUTHORS_COLUMNS)} names of the authors' file"
+        place = min(len(cells), len(table.header)) + 1
+        problems.append(
+            f"{path}, row {row}, column {place}: {counted(len(cells), 'cell')} where the header has "
+            f"{len(table.header)}; the row is left out"
         )
-    return places
+    return rows
 
 
-def _places(header: Iterable[str]) -> dict[str, int]:
-    places: dict[str, int] = {}
-    for place, heading in enumerate(header):
-        if (column := _column(heading)) is not None:
-            places.setdefault(column, place)
-    return places
+def _none_of_the_choices(path: Path, asked: Asked, rows: Sequence[tuple[int, Sequence[str]]], known: bool) -> str:
+    """Return a line on the rows with answers that are none of the choices. Raise UserError where `known` says that no
+    answer is one, and they look like codes, or are too many for chance."""
+    place = f"{path}, row {rows[0][0]}, column {asked.first + 1} (question {asked.question.number})"
+    coded = asked.whole is not None and all(_CODE.fullmatch(cells[asked.whole].strip()) for _, cells in rows)
+    if not known and asked.question.kind != "sum" and (coded or len(rows) >= BASE):
+        raise UserError(
+            f"{place}: no answer is one of the choices; export the answers as texts, no codes, or leave the column out"
+        )
+    more = ", as in other rows" if len(rows) > 1 else ""
+    return f"{place}: an answer that is none of the choices, counted as other{more}"
 
 
-def _column(heading: str) -> str | None:
-    """Return the column whose question a heading asks: by the question's first sentence, and a grid's row behind it."""
-    name = heading.strip().casefold()
-    if name in all_columns():
-        return name
-    text = plain(re.sub(r"^\W*(q(uestion)?\W*)?[0-9]{1,2}\b\W*", "", heading.strip(), flags=re.IGNORECASE))
-    asked = next((each for each in _first_sentences() if text == each or text.startswith(f"{each} ")), None)
-    if asked is None:
-        return None
-    question = _first_sentences()[asked]
-    if question.kind != "grid":
-        return question.id
-    row = re.search(r"\b([0-9]{1,2}) gpus?\b[^0-9]*$", text.removeprefix(plain(question.text)))
-    column = f"{question.id}_{row[1] if row else ''}"
-    return column if column in question.columns else None
-
-
-@read_once
-def _first_sentences() -> Mapping[str, Question]:
-    return {plain(question.text.partition("?")[0]): question for question in questions().values()}
-
-
-def _missing(path: Path, header: Sequence[str], places: Mapping[str, int], found: _Found) -> None:
+def _missing(heading: str, asked: Mapping[str, Asked]) -> list[str]:
     """Name the questions that a file does not ask; those whose answers are never used may be missing."""
+    found = []
     for question in questions().values():
-        lacking = [column for column in question.columns if column not in places]
+        lacking = [column for column in question.columns if column not in asked]
         if question.kind == "text" or not lacking:
             continue
         of = ""
         if len(lacking) < len(question.columns):
             of = f", in {', '.join(row for row in question.rows if f'{question.id}_{gpus(row)}' in lacking)}"
         first = question.text.partition("?")[0]
-        found.problems.append(f"{path}, row 1: no column asks question {question.number} ({first}?){of}")
-    for place, heading in enumerate(header):
-        column = _column(heading)
-        if column is not None and places[column] != place and "other" not in plain(heading).split():
-            number = all_columns()[column].number
-            found.problems.append(f"{path}, row 1, column {place + 1}: asks question {number} again, and is left out")
+        found.append(f"{heading}: no column asks question {question.number} ({first}?){of}")
+    return found
 
 
 def _identities(header: Sequence[str], others: Sequence[int]) -> list[int]:
@@ -286,17 +257,14 @@ def _add(
     return int(earlier is None or key == ("row", place))
 
 
-def _person(cells: Sequence[str], places: Mapping[str, int], row: int, unknown: dict[str, list[int]]) -> Person:
-    chosen: dict[str, frozenset[str]] = {}
-    for column, place in places.items():
-        question = all_columns()[column]
-        if question.kind == "text" or not (cell := cells[place].strip()):
-            continue
-        if choices := _chosen(question, cell):
-            chosen[column] = choices
-            if OTHER in choices:
-                unknown.setdefault(column, []).append(row)
-    return Person(chosen)
+def _made(asked: Asked, cells: Sequence[str], by_text: bool) -> frozenset[str]:
+    """Return the choices that a row makes; `OTHER` for what is none of the question's, and for several where it has
+    one answer."""
+    if asked.whole is None:
+        made = asked.ticked(cells, by_text) | answers_besides(asked, cells)
+        return made if len(made) < 2 or asked.question.kind == "several" else frozenset({OTHER})
+    cell = cells[asked.whole].strip()
+    return _chosen(asked.question, cell) if cell else answers_besides(asked, cells)
 
 
 def _chosen(question: Question, cell: str) -> frozenset[str]:

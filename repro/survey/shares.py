@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import exp, log, sqrt
+from dataclasses import dataclass, replace
+from math import erfc, exp, log, sqrt
 from typing import Any
 
 from ..formats import Interval
 from ..paper.tables import quantities
-from .answers import BUDGETS, Answers, Person
-from .disclosure import ALL_BUT, LEAST, NOT_SHOWN, Count, Z, exclusive, single
+from .answers import AUTHORS_PEOPLE, BUDGETS, Answers, Person
+from .counts import BASE, Count, Z, fisher, holm, shown
 from .questions import (
     COUNTS,
     DURATIONS,
@@ -27,7 +27,6 @@ from .questions import (
 PHD = "Ph.D. Student"
 NO_NODES = "No multi-node support"
 LINKS = ("NVLink", "NVSwitch", "AMD Infinity Fabric")
-_SATISFIED = 3  # ratings that are not satisfied
 TYPICAL, HIGHER_END = 1 / 2, 1 / 4  # of those who answered: what "typical" and "some" are taken for
 
 
@@ -56,15 +55,11 @@ class Share:
         """Return the paper's number as printed."""
         return " to ".join(f"{quantities()[name].value:g}" for name in self.quantities) + " %"
 
-    def count(self, answers: Answers, show_all: bool = False) -> Count:
-        """Return the people whom it counts; of one choice that excludes others, hidden where it is among these."""
-        question = questions()[self.column]
-        if question.kind != "several" and len(self.begin) == 1:
-            panel = _breakdown(answers, self.column, show_all)
-            return next(row.count for row in panel.rows if row.choice == self.begin[0])
-        choices = [choice.text for choice in question.choices if choice.text.startswith(self.begin)]
-        asked = [person for person in answers.people if person.chosen.get(self.column)]
-        return single(sum(person.has(self.column, *choices) for person in asked), len(asked), show_all)
+    def count(self, answers: Answers) -> Count:
+        """Return the people whom it counts."""
+        asked = [chosen for person in answers.people if (chosen := person.chosen.get(self.column))]
+        made = sum(any(choice.startswith(self.begin) for choice in chosen) for chosen in asked)
+        return answers.count(made, len(asked))
 
 
 def _printed(name: str) -> Interval:
@@ -116,7 +111,11 @@ SHARES: tuple[Share, ...] = (
 
 @dataclass(frozen=True)
 class Compared:
-    """A number of the paper beside that of the answers, `value` with its 95 % interval, None where it is hidden."""
+    """A number of the paper beside that of the answers, `value` with its 95 % interval, None of fewer than 5 people.
+
+    `chance` is the p-value of the test that both are of the same population, and `differs` what it finds beside the
+    other numbers; None without a value. The authors' own file differs where it does not round to what is printed.
+    """
 
     claim: str
     what: str
@@ -125,31 +124,53 @@ class Compared:
     paper: Interval
     paper_text: str
     note: str
-
-    @property
-    def differs(self) -> bool | None:
-        """Return whether the paper's number lies beyond the interval; None where that is hidden."""
-        return None if self.value is None else not self.value.overlaps(self.paper)
+    chance: float | None
+    differs: bool | None = None
 
     @property
     def said(self) -> str:
-        """Return the answers' number and the paper's in words; it must not be hidden."""
+        """Return the answers' number and the paper's in words; there must be one."""
         assert self.value is not None
         what = self.what if self.value.value >= 0 else self.what.replace("more have", "fewer have", 1)
         return f"{abs(self.value.value):.0f} % {what} (the paper: {self.paper_text})"
 
 
-def compared(answers: Answers, show_all: bool = False) -> list[Compared]:
+def compared(answers: Answers) -> list[Compared]:
     """Return the paper's shares that the answers' files ask for, beside the answers'."""
     found = []
     for share in SHARES:
         if share.column not in answers.columns:
             continue
-        count = share.count(answers, show_all)
-        found.append(Compared(share.claim, share.what, count, count.share, share.paper, share.paper_text, share.note))
-        if share.claim == "survey-h100" and (more := more_data_center(answers, show_all)) is not None:
+        count, value = (count := share.count(answers)), count.share
+        chance = None if value is None else _same_share(count, share.paper)
+        found.append(Compared(share.claim, share.what, count, value, share.paper, share.paper_text, share.note, chance))
+        if share.claim == "survey-h100" and (more := more_data_center(answers)) is not None:
             found.append(more)
-    return found
+    return _judged(found, answers.authors)
+
+
+def _judged(found: Sequence[Compared], authors: bool) -> list[Compared]:
+    if authors:
+        return [
+            replace(each, differs=not each.paper.low <= each.value.value <= each.paper.high) if each.value else each
+            for each in found
+        ]
+    differs = iter(holm([each.chance for each in found if each.chance is not None]))
+    return [each if each.chance is None else replace(each, differs=next(differs)) for each in found]
+
+
+def _same_share(count: Count, printed: Interval) -> float:
+    """Return the p-value of the answers' share beside the paper's. Of the counts that round to the printed share, the
+    paper's is taken for the one nearest to the answers', among as many of its 50 people as can have it."""
+    assert count.people is not None
+    assert count.of
+    share = count.people / count.of
+    for people in range(AUTHORS_PEOPLE, 0, -1):
+        made = [each for each in range(people + 1) if printed.low <= 100 * each / people <= printed.high]
+        if made:
+            nearest = min(made, key=lambda each: abs(each / people - share))
+            return fisher(count.people, count.of, nearest, people)
+    raise AssertionError(printed)
 
 
 def has_kind(person: Person, kind: str) -> bool:
@@ -157,25 +178,31 @@ def has_kind(person: Person, kind: str) -> bool:
     return bool(person.chosen.get(f"{kind}_gen", frozenset()) - {NOT_SURE, NONE_AVAILABLE})
 
 
-def more_data_center(answers: Answers, show_all: bool = False) -> Compared | None:
+def more_data_center(answers: Answers) -> Compared | None:
     """Return by how many percent more people have data center GPUs than desktop or workstation GPUs, with the interval
     of a ratio of paired shares by its logarithm; None where a file does not ask for all three kinds."""
     if not all(f"{kind}_gen" in answers.columns for kind in KINDS):
         return None
     data_center = [has_kind(person, "data_center") for person in answers.people]
     others = [has_kind(person, "desktop") or has_kind(person, "workstation") for person in answers.people]
-    first, second = sum(data_center), sum(others)
-    discordant = sum(one != other for one, other in zip(data_center, others, strict=True))
-    count, beside = (single(number, len(answers.people), show_all) for number in (first, second))
-    value, note = None, ""
-    if count.people and beside.people:
-        half = Z * sqrt(discordant / (first * second))
-        ratio = log(first / second)
-        value = Interval(ratio, ratio - half, ratio + half).mapped(lambda each: 100 * (exp(each) - 1))
-        note = f"{first} have data center GPUs, {second} desktop or workstation GPUs"
+    unlike = sum(one != other for one, other in zip(data_center, others, strict=True))
+    count = answers.count(sum(data_center), len(answers.people))
+    second, discordant = answers.rounded(sum(others)), answers.rounded(unlike)
     paper = _printed("survey/more_data_center")
+    value, note, chance = None, "", None
+    if count.people and second and discordant:
+        assert count.of
+        variance, ratio = discordant / (count.people * second), log(count.people / second)
+        half = Z * sqrt(variance)
+        value = Interval(ratio, ratio - half, ratio + half).mapped(lambda each: 100 * (exp(each) - 1))
+        note = f"{count.people} have data center GPUs, {second} desktop or workstation GPUs"
+        nearest = min(max(value.value, paper.low), paper.high)
+        apart = abs(ratio - log(1 + nearest / 100))
+        # The paper's variance is that of the answers, for its number of people.
+        deviation = sqrt(variance * (1 + count.of / AUTHORS_PEOPLE))
+        chance = erfc(apart / deviation / sqrt(2))
     what = "more have data center GPUs than desktop or workstation GPUs"
-    return Compared("survey-data-center", what, count, value, paper, f"{paper.value:g} % more", note)
+    return Compared("survey-data-center", what, count, value, paper, f"{paper.value:g} % more", note, chance)
 
 
 @dataclass(frozen=True)
@@ -192,7 +219,7 @@ class Breakdown:
 
     column: str
     title: str
-    of: int
+    of: int | str
     rows: Sequence[Row]
 
 
@@ -212,38 +239,22 @@ _PANELS = {
 }
 
 
-def figure_8(answers: Answers, show_all: bool = False) -> list[Breakdown]:
+def figure_8(answers: Answers) -> list[Breakdown]:
     """Return figure 8's panels of the questions that the answers' files ask."""
-    return [_breakdown(answers, column, show_all) for column in _PANELS if column in answers.columns]
+    return [_breakdown(answers, column) for column in _PANELS if column in answers.columns]
 
 
-def _breakdown(answers: Answers, column: str, show_all: bool) -> Breakdown:
+def _breakdown(answers: Answers, column: str) -> Breakdown:
     question = questions()[column]
     asked = [person.chosen[column] for person in answers.people if person.chosen.get(column)]
     groups = _groups(question)
     names = list(dict.fromkeys(groups.values()))
     made = [{groups[choice] for choice in chosen} for chosen in asked]
     people = [sum(name in groups for groups in made) for name in names]
-    if names[-1] == OTHER and not people[-1] and not question.other:
-        names, people = names[:-1], people[:-1]  # nobody can have chosen it
-    if question.kind == "several":
-        counts = [single(number, len(asked), show_all) for number in people]
-    elif column == "satisfaction":
-        counts = _in_parts(people, len(asked), show_all)
-    else:
-        counts = exclusive(people, len(asked), show_all)
-    rows = [Row(name, count) for name, count in zip(names, counts, strict=True)]
-    return Breakdown(column, _PANELS[column], len(asked), rows)
-
-
-def _in_parts(people: Sequence[int], of: int, show_all: bool) -> list[Count]:
-    """Return the counts of the five ratings and of others; that of ratings 1 to 3 together is shown as a share, so
-    differences are possible within these, and within the rest."""
-    parts = people[:_SATISFIED], people[_SATISFIED:]
-    if show_all or min(map(sum, parts)) < LEAST:
-        return exclusive(people, of, show_all)
-    counts = [count for part in parts for count in exclusive(part, sum(part), show_all)]
-    return [Count(count.people, of, NOT_SHOWN if count.hidden == ALL_BUT else count.hidden) for count in counts]
+    if names[-1] == OTHER and not answers.rounded(people[-1]) and not question.other:
+        names, people = names[:-1], people[:-1]  # it is no choice
+    rows = [Row(name, answers.count(number, len(asked))) for name, number in zip(names, people, strict=True)]
+    return Breakdown(column, _PANELS[column], shown(answers.rounded(len(asked))), rows)
 
 
 def _groups(question: Question) -> dict[str, str]:
@@ -274,7 +285,7 @@ class Availability:
     `rows` has a row for each number of GPUs, with a count for each duration, `NOT_AVAILABLE` first."""
 
     kind: str
-    of: int
+    of: int | str
     rows: Sequence[tuple[int, Sequence[Row]]]
 
     @property
@@ -283,13 +294,11 @@ class Availability:
         return f"{self.kind.replace('_', ' ').capitalize()} GPUs"
 
 
-def figure_1(answers: Answers, show_all: bool = False) -> list[Availability]:
+def figure_1(answers: Answers) -> list[Availability]:
     """Return figure 1, of data center GPUs, then of desktop and workstation GPUs."""
     order = ("data_center", "desktop", "workstation")
     return [
-        _availability(answers, kind, show_all)
-        for kind in order
-        if any(f"{kind}_{gpus}" in answers.columns for gpus in COUNTS)
+        _availability(answers, kind) for kind in order if any(f"{kind}_{gpus}" in answers.columns for gpus in COUNTS)
     ]
 
 
@@ -302,35 +311,34 @@ def durations(person: Person, kind: str) -> dict[int, str] | None:
     return found if all(found.values()) else None
 
 
-def _availability(answers: Answers, kind: str, show_all: bool) -> Availability:
+def _availability(answers: Answers, kind: str) -> Availability:
     filled = [found for person in answers.people if (found := durations(person, kind)) is not None]
     names = (NOT_AVAILABLE, *DURATIONS, OTHER)
     rows = []
     for gpus in COUNTS:
         people = [sum(found[gpus] == name for found in filled) for name in names]
-        shown = names if people[-1] else names[:-1]
-        counts = exclusive(people[: len(shown)], len(filled), show_all)
-        rows.append((gpus, [Row(name, count) for name, count in zip(shown, counts, strict=True)]))
-    return Availability(kind, len(filled), rows)
+        made = zip(names if answers.rounded(people[-1]) else names[:-1], people, strict=False)
+        rows.append((gpus, [Row(name, answers.count(number, len(filled))) for name, number in made]))
+    return Availability(kind, shown(answers.rounded(len(filled))), rows)
 
 
-def most_gpus(answers: Answers, kinds: Sequence[str], share: float, at_least: str) -> tuple[int, int, int] | None:
-    """Return the largest number of GPUs of these kinds that this share of people may use for `at_least` so long, with
-    these people and all who answered; 0 GPUs where no number has it, None where that may be fewer than 3 people."""
+def most_gpus(answers: Answers, kinds: Sequence[str], share: float, at_least: str) -> tuple[int, Count] | None:
+    """Return the largest number of GPUs of these kinds that this share of people may use for `at_least` so long, and
+    who may; 0 GPUs where no number has it, None where that may be fewer than 5 people."""
     long_enough = DURATIONS[DURATIONS.index(at_least) :]
     filled = [[found for kind in kinds if (found := durations(person, kind)) is not None] for person in answers.people]
     asked = [found for found in filled if found]
-    if share * len(asked) <= LEAST - 1:
+    best = 0, answers.count(0, len(asked))
+    if not best[1].of or share * best[1].of < (1 if answers.exact else BASE):
         return None
-    best = (0, 0, len(asked))
     for gpus in COUNTS:
-        able = sum(any(each[gpus] in long_enough for each in found) for found in asked)
-        if able >= share * len(asked) and able:
-            best = (gpus, able, len(asked))
+        able = answers.count(sum(any(each[gpus] in long_enough for each in found) for found in asked), len(asked))
+        if (able.people or 0) >= share * best[1].of:
+            best = gpus, able
     return best
 
 
-def rows(answers: Answers, show_all: bool = False) -> list[dict[str, Any]]:
+def rows(answers: Answers) -> list[dict[str, Any]]:
     """Return all of it as rows for programs."""
 
     def row(part: str, question: str, choice: str, count: Count, more: Compared | None = None) -> dict[str, Any]:
@@ -339,8 +347,8 @@ def rows(answers: Answers, show_all: bool = False) -> list[dict[str, Any]]:
             "part": part,
             "question": question,
             "choice": choice,
-            "people": count.shown,
-            "of": count.of,
+            "people": shown(count.people),
+            "of": shown(count.of),
             "percent": value and round(value.value, 3),
             "low": value and round(value.low, 3),
             "high": value and round(value.high, 3),
@@ -349,11 +357,11 @@ def rows(answers: Answers, show_all: bool = False) -> list[dict[str, Any]]:
             "note": (more and more.note) or None,
         }
 
-    found = [row("share", each.claim, each.what, each.count, each) for each in compared(answers, show_all)]
-    for availability in figure_1(answers, show_all):
+    found = [row("share", each.claim, each.what, each.count, each) for each in compared(answers)]
+    for availability in figure_1(answers):
         for gpus, of_gpus in availability.rows:
             found += [row("figure 1", f"{availability.kind}_{gpus}", each.choice, each.count) for each in of_gpus]
-    for panel in figure_8(answers, show_all):
+    for panel in figure_8(answers):
         found += [row("figure 8", panel.column, each.choice, each.count) for each in panel.rows]
     return found
 
@@ -364,7 +372,7 @@ def availability_table(found: Availability) -> list[dict[str, Any]]:
     return [
         {"GPUs": f"{gpus}{'+' if gpus == COUNTS[-1] else ''}"}
         | dict.fromkeys(columns)
-        | {row.choice: row.count.shown for row in of_gpus}
+        | {row.choice: shown(row.count.people) for row in of_gpus}
         for gpus, of_gpus in found.rows
     ]
 
@@ -374,7 +382,7 @@ def breakdown_table(panel: Breakdown) -> list[dict[str, Any]]:
     return [
         {
             "choice": row.choice,
-            "people": row.count.shown,
+            "people": shown(row.count.people),
             "percent": row.count.share and f"{row.count.share.value:.0f}",
             "95 % interval": row.count.share and f"{row.count.share.low:.0f} to {row.count.share.high:.0f}",
         }

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_args
 
 from .. import models
-from ..formats import counted, deadline_text, rough
-from ..models.recipe import Recipe
-from ..paper.arithmetic import by_place, days_at_peak, training_flops
-from ..paper.gpus import Gpu, by_name, peak_flops
-from ..paper.measured_days import measured_days
-from ..paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
-from ..paper.tables import COUNTS as PAPERS_COUNTS
-from ..paper.tables import Table
-from ..predict import own
-from ..predict.calibration import EVERYTHING, calibrations
-from ..predict.forecast import corrected, forecast
+from ..formats import counted, deadline_text
+from ..money.days import DaysAsked, ModelDays, Origin
+from ..paper.arithmetic import days_at_peak, training_flops
+from ..paper.gpus import by_name, peak_flops
+from ..paper.settings import FREE_LUNCH, NAIVE
+from ..paper.tables import Table, cells
 from ..predict.hardware import Machine
-from ..predict.traces import PAPER_STACK
 from .allocations import A_NODE, LASTS, PAPERS_GPUS, Access, Change, access, of_one, of_the_paper
 from .answers import Answers
-from .disclosure import LEAST, NOT_SHOWN, nested, single
+from .counts import BASE, rounded, shown
 
 Level = Literal["naive", "free_lunch", "everything"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 CALLED: dict[Level, str] = {"naive": "naively", "free_lunch": "with the free lunch", "everything": "with everything"}
-Origin = Literal["measured", "predicted"]
+ASKED = DaysAsked()
 
 
 @dataclass(frozen=True)
@@ -41,49 +36,47 @@ class Days:
 
 
 @cache
-def days(model: str, gpu: str, gpus: int, network: float | None, level: Level) -> Days | None:
-    """Return the days of a model on these GPUs, by their `called` name: of the paper's cells the corrected ones,
-    measured where that was done, else predicted; of others the predicted ones of the fastest settings. None where
-    nothing is predicted to fit, or the batch size does not divide."""
-    below = None if level == "naive" else days(model, gpu, gpus, network, LEVELS[LEVELS.index(level) - 1])
-    recipe = models.find(model)
-    if recipe.batch_size % gpus:
-        return below
-    known = {} if gpus > A_NODE else _measured(recipe.name, gpu, gpus)
-    predicted: dict[str, float | None] = dict(_predicted(recipe, by_name()[gpu], gpus, network, level))
-    wanted = (
-        predicted | known if level == "everything" else {each: known.get(each, predicted[each]) for each in predicted}
-    )
-    found = [
-        Days(took, "measured" if each in known else "predicted", each)
-        for each, took in wanted.items()
-        if took is not None
-    ]
-    return min((each for each in (*found, below) if each is not None), key=lambda each: each.days, default=None)
-
-
-def _measured(model: str, gpu: str, gpus: int) -> dict[str, float | None]:
-    """Return the measured true days on one machine, by settings; None where they ran out of memory."""
-    return {row.settings: row.true_days for row in measured_days().values() if row.place == (model, gpu, gpus)}
-
-
-def _predicted(recipe: Recipe, gpu: Gpu, gpus: int, network: float | None, level: Level) -> list[tuple[str, float]]:
-    """Return the predicted days by settings; of a cell of Tables 1 and 4 those of its own settings."""
-    nodes = max(1, gpus // A_NODE)
-    machine = Machine(gpu, gpus // nodes, nodes)
-    if network is not None and nodes > 1:
-        machine = Machine(gpu, gpus // nodes, nodes, network=network)
-    tables: dict[Level, Table] = {"naive": "4", "everything": "1"}
-    if level in tables and gpu.paper_name and recipe.id in models.IDS and gpus in PAPERS_COUNTS:
-        found = [corrected(by_place(tables[level])[recipe.name, gpu.paper_name, gpus])]
+def days(model: str, gpu: str, gpus: int, network: float | None, level: Level, asked: DaysAsked = ASKED) -> Days | None:
+    """Return the days of a model on these GPUs, by their `called` name, with the fastest settings of a level or of
+    those below. None where nothing is known to fit, or the batch size does not divide."""
+    below = None if level == "naive" else days(model, gpu, gpus, network, LEVELS[LEVELS.index(level) - 1], asked)
+    if asked.by == "printed":
+        found = _printed(model, gpu, gpus, level)
     else:
-        space: dict[Level, list[Settings]] = {"naive": [NAIVE], "free_lunch": [FREE_LUNCH]}
-        stack = own.stack() if models.is_own(recipe.id) else PAPER_STACK
-        fitted = calibrations()[EVERYTHING]
-        found = [
-            forecast(recipe, machine, each, fitted, stack) for each in space.get(level, search_space(machine.world))
-        ]
-    return [(each.settings.id, rough(each.days.value)) for each in found if each.days is not None]
+        found = _known(model, gpu, gpus, network, level, asked)
+        if level == "everything" and found is not None:
+            return found  # the fastest of all levels, as every answer has it
+    return min((each for each in (found, below) if each is not None), key=lambda each: each.days, default=None)
+
+
+def _printed(model: str, gpu: str, gpus: int, level: Level) -> Days | None:
+    """Return the days of Table 4, of naive settings, or of Table 1; the paper prints none of the free lunch alone."""
+    tables: dict[Level, Table] = {"naive": "4", "everything": "1"}
+    if level not in tables:
+        return None
+    cell = next((each for each in cells(tables[level]) if each.place == (models.find(model).name, gpu, gpus)), None)
+    return None if cell is None or cell.days is None else Days(cell.days, "printed", level)
+
+
+def _known(model: str, gpu: str, gpus: int, network: float | None, level: Level, asked: DaysAsked) -> Days | None:
+    known, nodes = _model_days(model, asked), max(1, gpus // A_NODE)
+    if known.recipe.batch_size % gpus:
+        return None
+    machine = Machine(by_name()[gpu], gpus // nodes, nodes)
+    if network is not None and nodes > 1:
+        machine = replace(machine, network=network)
+    if level == "everything":
+        best = known.fastest(known.on_settings(machine))
+    else:
+        settings = NAIVE if level == "naive" else FREE_LUNCH
+        rows = known.on_settings(machine, [known.forecast(machine, settings)])
+        best = next(row for row in rows if row.settings == settings.id)
+    return None if best is None or best.days is None else Days(best.days.value, best.origin, best.settings)
+
+
+@cache
+def _model_days(model: str, asked: DaysAsked) -> ModelDays:
+    return ModelDays(model, asked)
 
 
 _OVER_PEAK = 1.25  # boards clock above their data sheets
@@ -97,51 +90,47 @@ def _at_peak(model: str, gpu: str) -> float:
     return 0.0 if peak is None else days_at_peak(training_flops(recipe), peak * _OVER_PEAK, 1)
 
 
-def in_time(model: str, access: Access, level: Level) -> Days | None:
+def in_time(model: str, access: Access, level: Level, asked: DaysAsked = ASKED) -> Days | None:
     """Return a training that is done within an allocation, found on the largest first; None where none is."""
     for each in access.allocations:
-        if each.days < _at_peak(model, each.gpu.called) / each.gpus:
+        if asked.by == "true" and each.days < _at_peak(model, each.gpu.called) / each.gpus:
             continue
-        took = days(model, each.gpu.called, each.gpus, each.network, level)
+        took = days(model, each.gpu.called, each.gpus, each.network, level, asked)
         if took is not None and took.days <= each.days:
             return took
     return None
 
 
-def least(model: str, access: Access) -> tuple[Level, Days] | None:
+def least(model: str, access: Access, asked: DaysAsked = ASKED) -> tuple[Level, Days] | None:
     """Return the least methods with which a model is trained in time, and that training; None where none suffice."""
-    return next(((level, took) for level in LEVELS if (took := in_time(model, access, level)) is not None), None)
+    in_order = ((level, in_time(model, access, level, asked)) for level in LEVELS)
+    return next(((level, took) for level, took in in_order if took is not None), None)
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How many of `of` people can train a model: at each level, and by one change. The numbers are exact; `shown` and
-    `gained` hide small ones. Who did not say which GPUs there are counts as one who cannot."""
+    """How many of `of` people can train a model: at each level, and by one change. Who did not say which GPUs there are
+    counts as one who cannot.
+
+    Each number is exact; what is shown is rounded unless `exact`. `origins` are those of days that decide for enough
+    people.
+    """
 
     model: str
     of: int
     at: Mapping[Level, int]
     changed: Mapping[tuple[Level, Change], int]
     origins: frozenset[Origin]
+    exact: bool
 
-    def gain(self, change: Change | Literal["methods"], level: Level = "naive") -> int:
-        """Return how many more people one change alone reaches."""
+    def shown(self, level: Level | None = None) -> int | str:
+        """Return the people who can train it at a level as shown, or all people."""
+        return shown(rounded(self.of if level is None else self.at[level], self.exact))
+
+    def gain(self, change: Change | Literal["methods"], level: Level = "naive") -> int | None:
+        """Return how many more people one change alone reaches, as rounded."""
         reached = self.at["everything"] if change == "methods" else self.changed[level, change]
-        return reached - self.at[level]
-
-    def shown(self, show_all: bool) -> dict[Level, int | str]:
-        """Return the people at each level as shown."""
-        return dict(zip(LEVELS, nested([self.at[level] for level in LEVELS], self.of, show_all), strict=True))
-
-    def gained(self, change: Change | Literal["methods"], show_all: bool, level: Level = "naive") -> int | str:
-        """Return a gain as shown; none from which a hidden number follows."""
-        gain, at = self.gain(change, level), self.shown(show_all)
-        if show_all:
-            return gain
-        hidden = isinstance(at["naive"], str) or isinstance(at["everything"], str)
-        if change == "methods" and hidden and gain >= LEAST:
-            return NOT_SHOWN
-        return single(gain, self.of, show_all).shown
+        return rounded(reached - self.at[level], self.exact)
 
 
 CHANGES: dict[Change | Literal["methods"], str] = {
@@ -151,7 +140,9 @@ CHANGES: dict[Change | Literal["methods"], str] = {
 }
 
 
-def reach(answers: Answers, wanted: Sequence[str], lasts: Mapping[str, float] = LASTS) -> list[Reach]:
+def reach(
+    answers: Answers, wanted: Sequence[str], lasts: Mapping[str, float] = LASTS, asked: DaysAsked = ASKED
+) -> list[Reach]:
     """Return how many people can train each model."""
     now = [access(person, lasts) for person in answers.people]
     after: dict[Change, list[Access]] = {
@@ -159,7 +150,7 @@ def reach(answers: Answers, wanted: Sequence[str], lasts: Mapping[str, float] = 
     }
     found = []
     for model in wanted:
-        able = [least(model, each) for each in now]
+        able = [least(model, each, asked) for each in now]
         at = {
             level: sum(each is not None and LEVELS.index(each[0]) <= place for each in able)
             for place, level in enumerate(LEVELS)
@@ -167,14 +158,16 @@ def reach(answers: Answers, wanted: Sequence[str], lasts: Mapping[str, float] = 
         changed: dict[tuple[Level, Change], int] = {}
         for change, reached in after.items():  # none makes less possible
             changed["naive", change] = sum(
-                (each is not None and each[0] == "naive") or in_time(model, more, "naive") is not None
+                (each is not None and each[0] == "naive") or in_time(model, more, "naive", asked) is not None
                 for each, more in zip(able, reached, strict=True)
             )
             changed["everything", change] = sum(
-                each is not None or least(model, more) is not None for each, more in zip(able, reached, strict=True)
+                each is not None or least(model, more, asked) is not None
+                for each, more in zip(able, reached, strict=True)
             )
-        origins = frozenset(each[1].origin for each in able if each is not None)
-        found.append(Reach(models.find(model).name, len(now), at, changed, origins))
+        origin = Counter(each[1].origin for each in able if each is not None)
+        origins = frozenset(each for each, people in origin.items() if answers.rounded(people))
+        found.append(Reach(models.find(model).name, len(now), at, changed, origins, answers.exact))
     return found
 
 
@@ -184,29 +177,29 @@ def not_known(answers: Answers, lasts: Mapping[str, float] = LASTS) -> int:
 
 
 def rows(
-    found: Sequence[Reach], wanted: Sequence[str], lasts: Mapping[str, float], show_all: bool
+    found: Sequence[Reach], wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked = ASKED
 ) -> list[dict[str, Any]]:
     """Return a row for each model: the people who can train it, what one change brings to naive training, and then to
     training with everything; and the least methods with which the paper's academic hardware trains it."""
     papers = dict(of_the_paper(lasts))
     lines = list[dict[str, Any]]()
     for each, model in zip(found, wanted, strict=True):
-        line: dict[str, Any] = {"model": each.model, "of": each.of}
-        line |= dict(each.shown(show_all).items())
-        line |= {f"more_by_{name}": each.gained(name, show_all) for name in CHANGES}
-        line |= {f"then_by_{name}": each.gained(name, show_all, "everything") for name in get_args(Change)}
+        line: dict[str, Any] = {"model": each.model, "of": each.shown()}
+        line |= {level: each.shown(level) for level in LEVELS}
+        line |= {f"more_by_{name}": shown(each.gain(name)) for name in CHANGES}
+        line |= {f"then_by_{name}": shown(each.gain(name, "everything")) for name in get_args(Change)}
         line["origin"] = " and ".join(sorted(each.origins)) or None
-        line |= {f"paper_{name}": _least_text(model, who) for name, who in papers.items()}
+        line |= {f"paper_{name}": _least_text(model, who, asked) for name, who in papers.items()}
         lines.append(line)
     return lines
 
 
-def _least_text(model: str, access: Access) -> str:
-    found = least(model, access)
+def _least_text(model: str, access: Access, asked: DaysAsked) -> str:
+    found = least(model, access, asked)
     return found[0] if found else "no"
 
 
-def papers_rows(wanted: Sequence[str], lasts: Mapping[str, float]) -> list[dict[str, Any]]:
+def papers_rows(wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked = ASKED) -> list[dict[str, Any]]:
     """Return a row for each model and GPU of the paper's academic hardware: days at each level on the best number of
     GPUs up to 8, with their origin, and the least methods that suffice for days and for weeks."""
     papers = dict(of_the_paper(lasts))
@@ -216,44 +209,40 @@ def papers_rows(wanted: Sequence[str], lasts: Mapping[str, float]) -> list[dict[
             mine = {name: of_one(gpu, who) for name, who in papers.items()}
             line: dict[str, Any] = {"model": models.find(model).name, "gpu": gpu}
             for level in LEVELS:
-                gpus, took = _fastest(model, mine["weeks"], level) or (None, None)
+                gpus, took = _fastest(model, mine["weeks"], level, asked) or (None, None)
                 line |= {f"{level}_days": took and took.days, f"{level}_gpus": gpus}
                 line[f"{level}_origin"] = took and took.origin
-            line |= {f"within_{name}": _least_text(model, who) for name, who in mine.items()}
+            line |= {f"within_{name}": _least_text(model, who, asked) for name, who in mine.items()}
             lines.append(line)
     return lines
 
 
-def _fastest(model: str, access: Access, level: Level) -> tuple[int, Days] | None:
+def _fastest(model: str, access: Access, level: Level, asked: DaysAsked) -> tuple[int, Days] | None:
     """Return the number of GPUs with the fewest days, in time or not, and these days; None where nothing fits."""
     found = [
         (each.gpus, took)
         for each in access.allocations
-        if (took := days(model, each.gpu.called, each.gpus, each.network, level)) is not None
+        if (took := days(model, each.gpu.called, each.gpus, each.network, level, asked)) is not None
     ]
     return min(found, key=lambda each: each[1].days, default=None)
 
 
-def headline(each: Reach, show_all: bool) -> str:
+def headline(each: Reach) -> str:
     """Return how many people can train a model, with and without the methods."""
-    at = each.shown(show_all)
-    with_, without = at["everything"], at["naive"]
-    if isinstance(with_, int):
-        return f"{with_} of {each.of} can train {each.model}; without the methods {without}."
-    return f"Of {each.of}, {with_} can train {each.model} with the methods; without them {without}."
+    with_, without = each.shown("everything"), each.shown("naive")
+    return f"{with_} of {each.shown()} can train {each.model}; without the methods {without}."
 
 
-def best_change(each: Reach, show_all: bool) -> str:
+def best_change(each: Reach) -> str:
     """Return which one change would reach most people more, for a model."""
     gains = {name: each.gain(name) for name in CHANGES}
-    least = 1 if show_all else LEAST
-    first = max(gains, key=lambda name: gains[name])
-    if gains[first] < least:
-        return f"No one change lets {least} more people train {each.model} than can naively."
-    others = [f"{CHANGES[name]} {each.gained(name, show_all)}" for name in gains if name != first]
+    first = max(gains, key=lambda name: gains[name] or 0)
+    if not gains[first]:
+        return f"No one change lets {1 if each.exact else BASE} more people train {each.model} than can naively."
+    others = [f"{CHANGES[name]} {shown(gain)}" for name, gain in gains.items() if name != first]
     return (
         f"Of one change to naive training, {CHANGES[first]} would reach most people more of {each.model}: "
-        f"{each.gained(first, show_all)} ({'; '.join(others)})."
+        f"{gains[first]} ({'; '.join(others)})."
     )
 
 
@@ -281,11 +270,11 @@ def reach_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 PAPERS_HARDWARE = f"Academic hardware as the paper has it, 1 to 8 {', '.join(PAPERS_GPUS[:-1])} or {PAPERS_GPUS[-1]}"
 
 
-def papers_sentences(wanted: Sequence[str], lasts: Mapping[str, float]) -> list[str]:
+def papers_sentences(wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked = ASKED) -> list[str]:
     """Return how many of the models the paper's academic hardware trains, for days and for weeks."""
     lines = []
     for name, who in of_the_paper(lasts):
-        levels = [_least_text(model, who) for model in wanted]
+        levels = [_least_text(model, who, asked) for model in wanted]
         able, naive = len(levels) - levels.count("no"), levels.count("naive")
         lasting = f"{name} ({deadline_text(lasts[name.capitalize()])})"
         of = f"{able} of {counted(len(wanted), 'model')}"

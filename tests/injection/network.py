@@ -60,7 +60,7 @@ def node_dies(case: Case) -> None:
             other.kill()
             ended = case.ended(leader, (FAILED,), r"node 1|node 2", GONE_SECONDS)
             rows = [json.loads(line) for line in (folders[0] / "trials.jsonl").read_text().splitlines()]
-            case.check("crashed" in {row["status"] for row in rows}, f"{rows} {ended.stderr[-300:]}")
+            case.check("crashed" in {row.get("status") for row in rows}, f"{rows} {ended.stderr[-300:]}")
 
 
 @fault("network", times=2, fast=0)

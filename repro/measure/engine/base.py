@@ -18,7 +18,7 @@ from repro.paper.settings import Settings
 
 from ...models.recipe import Recipe, Schedule
 from . import modern
-from .hooks import Hooks
+from .hooks import Hooks, weights_to_train
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _ROOM_TO_DRAW = 0.8  # of a GPU's free memory
@@ -40,7 +40,8 @@ class WrongWrapperError(RuntimeError):
 class Engine(ABC):
     """A model on its devices. After construction it is ready for the first micro-step.
 
-    `wrapper` names the class that wraps the model, `precision` the one it computes in, `total` counts weights.
+    `wrapper` names the class that wraps the model, `precision` the one it computes in, `total` counts weights,
+    `trained` those that get a gradient.
     `optimizer` is the one that steps, inside the library's wrapper if there is one.
     """
 
@@ -67,7 +68,8 @@ class Engine(ABC):
         self.hooks = Hooks(settings.methods, rank.methods, own)
         set_tf32(tf32)
         self.module = self._module()
-        self.total = sum(parameter.numel() for parameter in self.module.parameters())
+        self.total = sum(weight.numel() for weight in self.module.parameters())
+        self.trained = weights_to_train(self.module)
         self._wrap(compiled)
 
     def _module(self) -> nn.Module:
@@ -148,8 +150,8 @@ class Engine(ABC):
         """Raise WrongWrapperError unless this rank holds the share that the settings promise."""
         held, world, stage = self.held(), self.rank.world, self.settings.stage
         promised = Held(
-            weights=self._share(stage == 3 or self.settings.library == "fsdp", world),
-            moments=self._share(stage >= 1, world),
+            weights=_share(self.total, stage == 3 or self.settings.library == "fsdp", world),
+            moments=_share(self.trained, stage >= 1, world),
         )
         for what in ("weights",) if self._own else ("weights", "moments"):  # another optimizer may have other states
             has, should = getattr(held, what), getattr(promised, what)
@@ -160,8 +162,9 @@ class Engine(ABC):
                     f"{self.settings.id} should hold about {should} of {self.total}"
                 )
 
-    def _share(self, sharded: bool, world: int) -> int:
-        return math.ceil(self.total / world) if sharded else self.total
+
+def _share(weights: int, sharded: bool, world: int) -> int:
+    return math.ceil(weights / world) if sharded else weights
 
 
 def set_tf32(on: bool) -> None:

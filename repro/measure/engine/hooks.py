@@ -33,12 +33,12 @@ class Hooks:
         """Return the model as the methods change it, with their loss. Raise MethodError where its weights differ."""
         for name, method in self._methods.items():
             if method.module is not None:
-                before = _weights(module)
+                before = weights_to_train(module)
                 with _named(name, "module"):
                     changed = method.module(module)
                 if not isinstance(changed, nn.Module):
                     raise MethodError(f"{name}: its module returned {type(changed).__name__}, not the model")
-                if (after := _weights(changed)) != before:
+                if (after := weights_to_train(changed)) != before:
                     raise MethodError(
                         f"{name}: its module trains {after:,} weights, the model without it {before:,}: a method must "
                         "keep them"
@@ -54,11 +54,14 @@ class Hooks:
         for name, method in self._methods.items():
             if method.optimizer is not None:
                 with _named(name, "optimizer"):
-                    made = method.optimizer(module.parameters(), given)
+                    trained = (weight for weight in module.parameters() if weight.requires_grad)
+                    made = method.optimizer(trained, given)
                 if not isinstance(made, torch.optim.Optimizer):
                     raise MethodError(f"{name}: its optimizer returned {type(made).__name__}, no torch optimizer")
-                if (left := _weights(module) - _optimized(made)) != 0:
-                    raise MethodError(f"{name}: its optimizer leaves out {left:,} of {_weights(module):,} weights")
+                if (left := weights_to_train(module) - _optimized(made)) != 0:
+                    raise MethodError(
+                        f"{name}: its optimizer leaves out {left:,} of {weights_to_train(module):,} weights"
+                    )
                 return made
         return None
 
@@ -82,7 +85,7 @@ class _WithLoss(nn.Module):
         return loss
 
 
-def _weights(module: nn.Module) -> int:
+def weights_to_train(module: nn.Module) -> int:
     """Count the weights that are trained. Whole ones: of a model before it is sharded."""
     return sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
 

@@ -1,6 +1,6 @@
 """Description and tracing of recipes of one's own, in a process of their own: they run the user's code, and need torch.
 
-python -m repro.predict.trace.own reads a request as JSON on stdin and writes the answer on stdout.
+python -m repro.predict.trace.own reads a request as JSON on stdin and writes the answer into a file.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -23,12 +24,14 @@ from torch.utils._pytree import tree_leaves
 
 from repro.console import UserError, one_line
 from repro.datafile import value
+from repro.machine.processes import end_with
 from repro.machine.stack import load as load_stack
 from repro.predict import traces
+from repro.predict.own import ANSWER
 
 from ... import models
 from ...models import configured, specification
-from ...models.own import Described, Own
+from ...models.own import Described, Frozen, Own
 from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify
@@ -279,8 +282,11 @@ def _completed(
         named = f"has no {layer}" if layer else "repeats no block"
         raise UserError(f"{asked.text}: the model {named}; name the class of the block to shard with --layer")
     layer, block = _blocks(recipe, naive, layer)
+    flops = _flops(asked, recipe, naive)
     fused = _fused_attention(asked, recipe, custom)
-    return Described.of(
+    reached = {name: weight.numel() for name, weight in naive.named_parameters()}
+    frozen = Frozen(sum(reached[name] for name in _without_gradient(naive)), *map(_without_gradient, (naive, custom)))
+    described = Described.of(
         replace(
             recipe,
             name=f"{recipe.name} (own)" if recipe.name.lower() in _PRINTED else recipe.name,
@@ -288,11 +294,17 @@ def _completed(
             block=block,
             width=recipe.width or _width(naive),
             parameters=sum(weight.numel() for weight in naive.parameters()),
-            flops_per_example=recipe.flops_per_example or _flops(asked, recipe, naive),
+            flops_per_example=flops,
             attends=fused,
             custom_kernels=fused,
         )
     )
+    return replace(described, frozen=frozen)
+
+
+def _without_gradient(model: nn.Module) -> list[str]:
+    """Return the weights to train that a backward pass did not reach."""
+    return [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
 
 
 def _blocks(recipe: Recipe, model: nn.Module, layer: str) -> tuple[str, str]:
@@ -362,23 +374,25 @@ def _loss(asked: Specification, recipe: Recipe, model: nn.Module) -> Tensor:
 
 
 def _flops(asked: Specification, recipe: Recipe, model: nn.Module) -> int:
-    """Count the FLOPs of one example, forward and backward, with eager attention."""
+    """Run one example forward and backward with eager attention. Return its FLOPs: the recipe's, or those counted."""
     counter = _Counter()
     with FakeTensorMode(), counter:
         loss = _loss(asked, recipe, model)
         if loss.grad_fn is None:
             raise UserError(f"{asked.text}: its loss depends on no weight")
         loss.backward()
+    if recipe.flops_per_example:
+        return recipe.flops_per_example
     if not counter.flops:
         raise UserError(f"{asked.text}: no matrix product was counted; give flops_per_example")
     return round(counter.flops)
 
 
 def _fused_attention(asked: Specification, recipe: Recipe, model: nn.Module) -> bool:
-    """Return whether the model, built with custom kernels, calls torch's fused attention."""
+    """Return whether the model, built with custom kernels, calls torch's fused attention. Run it backward as well."""
     mode = _Attention()
     with FakeTensorMode(), mode:
-        _loss(asked, recipe, model)
+        _loss(asked, recipe, model).backward()
     return mode.called
 
 
@@ -442,11 +456,16 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer one request from stdin on stdout."""
-    asked = json.load(sys.stdin)
-    with os.fdopen(os.dup(1), "w") as answers:
-        os.dup2(2, 1)  # what a user's file prints is no answer
-        json.dump(answer(asked), answers)
+    """Answer the request on stdin in a file of this folder."""
+    end_with(os.getppid())
+    place, code = Path(ANSWER).absolute(), 1
+    try:
+        place.write_text(json.dumps(answer(json.load(sys.stdin))))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)  # nothing that a user's file leaves, such as a thread, keeps the answer back
 
 
 if __name__ == "__main__":

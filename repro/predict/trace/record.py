@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -176,7 +177,7 @@ def record(
         recorder = _Recorder(module)
         for value in batch.values():
             recorder.ignore(value)
-        for weight in module.parameters():
+        for weight in filter(attrgetter("requires_grad"), module.parameters()):
             weight.register_post_accumulate_grad_hook(lambda weight: recorder.ignore(weight.grad))
         _watch_layers(module, layer, recorder)
         if accelerate:

@@ -101,7 +101,9 @@ def _measure(
     half = _HALF.get(recipe.precision)
     pure = variant == "half"
     module = _cut(model, recipe, depths)
-    parameters = sum(weight.numel() for weight in module.parameters())
+    weights = [*module.parameters()]
+    trained = [weight.numel() for weight in weights if weight.requires_grad]
+    frozen = sum(weight.numel() for weight in weights) - sum(trained)
 
     def build() -> tuple[nn.Module, dict[str, Tensor]]:
         make_real(module, half if pure else None)
@@ -115,8 +117,7 @@ def _measure(
     with patched(*_patches(recipe, variant)):
         recording = record(build, recipe.layer, mixed, accelerate=as_the_authors and mixed is not None)
     found = _counted(recording)
-    found["parameters"] = parameters
-    found["tensors"] = len(list(module.parameters()))
+    found |= {"parameters": sum(trained), "frozen": frozen, "tensors": len(trained)}
     return found
 
 
@@ -199,7 +200,8 @@ def make_real(module: nn.Module, half: torch.dtype | None) -> None:
                 if id(value) not in moved:
                     dtype = half if half and value.is_floating_point() else value.dtype
                     real = torch.empty(value.shape, dtype=dtype)
-                    moved[id(value)] = nn.Parameter(real) if isinstance(value, nn.Parameter) else real
+                    is_weight = isinstance(value, nn.Parameter)
+                    moved[id(value)] = nn.Parameter(real, value.requires_grad) if is_weight else real
                 store[name] = moved[id(value)]
 
 

@@ -1,0 +1,616 @@
+"""Put small faults into the code, one at a time, and see whether the tests that should find each do fail.
+
+python tests/mutants.py                   all faults; about 20 minutes on 2 cores
+python tests/mutants.py NAME ...          these
+python tests/mutants.py --changed [BASE]  those whose file or tests differ from a commit, by default from main
+
+Each is put into a scratch copy of the checkout, two at a time, and taken out again. A fault survives where its tests
+pass all the same, or fail also without it; then the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+_SECONDS = 900.0  # longest that the tests of one fault take
+_AT_ONCE = 2
+
+
+class Mutant(NamedTuple):
+    """A fault: in a file of the checkout, `new` in place of the only `old`. `tests` are arguments of pytest; those
+    marked slow run only where they are `slow`."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+    slow: bool = False
+
+    @property
+    def paths(self) -> list[str]:
+        """Return the files of its tests."""
+        return [word for word in shlex.split(self.tests) if word.endswith(".py")]
+
+
+MUTANTS = {
+    # --- models/ and what follows from their sizes ---
+    "flops-attention": Mutant(
+        "models/transformer.py",
+        "2 * 2 * tokens**2 * width",
+        "2 * tokens**2 * width",
+        "tests/test_flops.py -k known_numbers",
+    ),
+    "flops-convnext-stride": Mutant(
+        "models/convnext.py", "side //= 2", "side //= 1", "tests/test_flops.py -k known_numbers"
+    ),
+    "flops-mamba-convolution": Mutant(
+        "models/mamba.py",
+        "convolution = 2 * inner *",
+        "convolution = inner *",
+        "tests/test_flops.py -k four_projections",
+    ),
+    "tokens-of-an-epoch": Mutant(
+        "models/specification.py",
+        "size = given.dataset_size / (inputs.sequence if isinstance(inputs, Text) else 1)",
+        "size = given.dataset_size",
+        "tests/test_own_model.py -k counted_in_tokens",
+    ),
+    "tokens-for-sequences": Mutant(
+        "models/specification.py",
+        "given.tokens / inputs.sequence",
+        "given.tokens",
+        "tests/test_own_model.py -k counted_in_tokens",
+    ),
+    # --- The paper's numbers ---
+    "peak-of-volta-in-tf32": Mutant(
+        "repro/paper/gpus.py",
+        'if precision == "fp32" and tf32 and _ampere_or_newer(gpu.generation):',
+        'if precision == "fp32" and _ampere_or_newer(gpu.generation):',
+        "tests/test_gpus.py -k tf32_raises",
+    ),
+    "analytic-gpus": Mutant(
+        "repro/paper/arithmetic.py",
+        "return flops / (peak * gpus) / SECONDS_A_DAY",
+        "return flops / peak / SECONDS_A_DAY",
+        "tests/test_reference.py -k analytic_estimate",
+    ),
+    "offloading-unsharded": Mutant(
+        "repro/paper/settings.py",
+        "return sharded == self.offloading if count == 1 else sharded or not self.offloading",
+        "return sharded == self.offloading if count == 1 else True",
+        "tests/test_settings.py -k 22_settings",
+    ),
+    "zero-3-keeps-parameters": Mutant(
+        "repro/paper/deepspeed.py",
+        'if settings.stage == 3:\n            zero["offload_param"]',
+        'if settings.stage == 2:\n            zero["offload_param"]',
+        "tests/test_correctness.py -k zeros_configuration",
+        slow=True,
+    ),
+    # --- Records ---
+    "gas": Mutant(
+        "repro/record.py",
+        "max((accumulation - 1) * parts.without[number]",
+        "max(accumulation * parts.without[number]",
+        "tests/test_extrapolate.py -k truly_one",
+    ),
+    "days-of-steps": Mutant(
+        "repro/record.py",
+        "return step_seconds * training_steps / SECONDS_A_DAY",
+        "return step_seconds * training_steps / 86_000",
+        "tests/test_extrapolate.py -k days_are",
+    ),
+    "tf32-that-ran": Mutant(
+        "repro/record.py",
+        "return self.tf32 if self.ran_tf32 is None else self.ran_tf32",
+        "return self.tf32",
+        "tests/test_audit.py -k tf32_asked_for",
+    ),
+    "nodes-like-the-papers": Mutant(
+        "repro/record.py",
+        " and self.nodes == 1 and self.memory_limit is None",
+        " and self.memory_limit is None",
+        "tests/test_verdict.py -k another_machine",
+    ),
+    "peak-above-the-memory": Mutant(
+        "repro/validity.py", "if most > memory:", "if most > 2 * memory:", "tests/test_forged.py -k does_not_support"
+    ),
+    "more-than-the-peak": Mutant(
+        "repro/validity.py",
+        "record.derived.utilisation is not None and record.derived.utilisation > 1:",
+        "record.derived.utilisation is not None and record.derived.utilisation > 10:",
+        "tests/test_forged.py -k more_than_the_gpus_peak",
+    ),
+    "ranks-without-times": Mutant(
+        "repro/validity.py",
+        "if len(ranks) != record.ranks:",
+        "if len(ranks) > record.ranks:",
+        "tests/test_reading.py -k raw_times_of_every_rank",
+    ),
+    # --- Predictions ---
+    "offload-traffic": Mutant(
+        "repro/predict/time.py",
+        "self.trace.parameters / world * (self._adam_bytes + width(self.recipe))",
+        "self.trace.parameters / world * self._adam_bytes",
+        "tests/test_projection.py -k share_the_memory",
+    ),
+    "ring": Mutant(
+        "repro/predict/time.py",
+        "return (self.machine.world - 1) / self.machine.world",
+        "return 1.0",
+        "tests/test_predict_time.py -k 'settings_exchange or perfect_rates'",
+    ),
+    "latency-of-each-collective": Mutant(
+        "repro/predict/time.py",
+        "self._collectives * self.machine.latency",
+        "self.machine.latency",
+        "tests/test_predict_time.py -k 'settings_exchange or perfect_rates'",
+    ),
+    "gradients-in-half": Mutant(
+        "repro/predict/time.py",
+        '(2 if "bf16_reduction" in settings.parts else 4) * self._ring',
+        "2 * self._ring",
+        "tests/test_predict_time.py -k 'settings_exchange or perfect_rates'",
+    ),
+    "tf32-of-naive": Mutant(
+        "repro/predict/time.py",
+        "if self.settings.free_lunch and machine.has_tf32:",
+        "if machine.has_tf32:",
+        "tests/test_predict_time.py -k 'perfect_rates or rates_of_their_own'",
+    ),
+    "launch-queue": Mutant(
+        "repro/predict/launch_queue.py",
+        "seconds - _last(backwards, room)))",
+        "seconds + _last(backwards, room)))",
+        "tests/test_launch_queue.py -k 'leaves_only_its_launching or never_shows'",
+    ),
+    "part-of-a-stretch": Mutant(
+        "repro/predict/launch_queue.py",
+        "return seconds + taken * room / launches",
+        "return seconds + taken",
+        "tests/test_launch_queue.py -k last_launches",
+    ),
+    "predicted-micro-batch": Mutant(
+        "repro/predict/memory.py",
+        "gpus, allowance), share & -share)",
+        "gpus, allowance), share)",
+        "tests/test_predict_memory.py -k 'with_room_for_all or no_power_of_two'",
+    ),
+    "group-of-one": Mutant(
+        "repro/predict/memory.py",
+        "(allowance.group if gpus > 1 else 0.0)",
+        "(allowance.group if gpus > 2 else 0.0)",
+        "tests/test_predict_memory.py -k process_group",
+    ),
+    "fused-adam-temporaries": Mutant(
+        "repro/predict/memory.py",
+        "(12 * share, 4 * share)",
+        "(12 * share, 0.0)",
+        "tests/test_predict_memory.py -k 'update or peaks_at'",
+    ),
+    "chunked-logits": Mutant(
+        "repro/predict/parts.py",
+        "chunk = _CHUNK_PEAK * CHUNK * inputs.vocabulary",
+        "chunk = _CHUNK_PEAK * CHUNK",
+        "tests/test_modern.py -k of_logits_in_chunks",
+    ),
+    "interval-of-the-ratio": Mutant(
+        "repro/predict/scores.py",
+        "return low <= 1 / self.ratio <= high",
+        "return low <= self.ratio <= high",
+        "tests/test_scores.py -k 'targets_are_met or intervals_hold'",
+    ),
+    "published-tokens": Mutant(
+        "repro/predict/published.py",
+        "return self.examples * each / self.measured",
+        "return self.examples / each / self.measured",
+        "tests/test_published.py -k units_are_read",
+    ),
+    "impossible-share": Mutant(
+        "repro/predict/audit.py",
+        "utilisation.low > 1:",
+        "utilisation.high > 1:",
+        "tests/test_audit.py -k no_rounding_saves",
+    ),
+    "bridge-of-four": Mutant(
+        "repro/predict/hardware.py",
+        'return "bridge" if self.world == 2 and bridged else "pcie"',
+        'return "bridge" if bridged else "pcie"',
+        "tests/test_predict_time.py -k links_are_read",
+    ),
+    "guided-line": Mutant(
+        "repro/predict/guide.py",
+        "return y - slope * x, slope",
+        "return y, slope",
+        "tests/test_guided.py -k 'two_sizes or as_predicted'",
+    ),
+    # --- Measuring ---
+    "shards": Mutant(
+        "repro/measure/engine/base.py",
+        'for what in ("weights",) if self._own else ("weights", "moments"):',
+        "for what in ():",
+        "tests/test_trial.py -k runs_otherwise_than_asked",
+        slow=True,
+    ),
+    "tf32-of-convolutions": Mutant(
+        "repro/measure/engine/base.py",
+        "torch.backends.cudnn.allow_tf32 = on",
+        "torch.backends.cudnn.allow_tf32 = True",
+        "tests/test_tf32.py -k alike",
+    ),
+    "mean-over-micro-steps": Mutant(
+        "repro/measure/engine/plain.py",
+        "self.scaler.scale(loss / self.accumulation)",
+        "self.scaler.scale(loss)",
+        "tests/test_correctness.py -k one_process_that_accumulates",
+        slow=True,
+    ),
+    "measured-micro-batch": Mutant(
+        "repro/measure/trial.py",
+        "trial.micro_batch or share & -share)",
+        "trial.micro_batch or share)",
+        "tests/test_trial.py -k largest_power_of_two",
+        slow=True,
+    ),
+    "search-below": Mutant(
+        "repro/measure/trial.py",
+        "share = start // 2\n",
+        "share = start // 4\n",
+        "tests/test_trial.py -k goes_up_from_its_start",
+    ),
+    "fits-on-all-ranks": Mutant(
+        "repro/measure/trial.py",
+        "return min(max(report.fits or 0",
+        "return max(max(report.fits or 0",
+        "tests/test_trial.py -k 'goes_up_from_its_start or ranks_are_reported'",
+    ),
+    "turns-for-others": Mutant(
+        "repro/measure/interleaving.py",
+        "stat.S_IMODE(made.st_mode) & 0o077:",
+        "stat.S_IMODE(made.st_mode) & 0o007:",
+        "tests/test_interleaving.py -k may_enter",
+    ),
+    "a-turn-for-ever": Mutant(
+        "repro/measure/interleaving.py",
+        "return bool(waited) and process.recv(1) == _DONE",
+        "return True",
+        "tests/test_interleaving.py -k 'keeps_its_turn or ends_early'",
+    ),
+    # --- Running ---
+    "estimated-rounds": Mutant(
+        "repro/run/estimate.py",
+        "(10 + 4 * rounds) * micro_step",
+        "(10 + 2 * rounds) * micro_step",
+        "tests/test_estimate.py -k within_a_quarter",
+    ),
+    "projected-micro-steps": Mutant(
+        "repro/run/projection.py",
+        '"without": reducing if settings.reduces_every_micro_step else 0.0,',
+        '"without": reducing,',
+        "tests/test_projection.py -k sharded_alone",
+    ),
+    "projected-group": Mutant(
+        "repro/run/projection.py",
+        " - calibration.allowance.context - calibration.allowance.group",
+        " - calibration.allowance.context",
+        "tests/test_projection.py -k fits_beside",
+    ),
+    "tolerance": Mutant(
+        "repro/run/verdict.py",
+        "if measured < (expected - _ROUNDING) * (1 - tolerance):",
+        "if measured < (expected - _ROUNDING) / (1 + tolerance):",
+        "tests/test_tolerance.py -k on_either_side",
+    ),
+    "tf32-of-a-cell": Mutant(
+        "repro/run/verdict.py",
+        "settings.free_lunch or record.device not in paper_gpus()",
+        "settings.free_lunch or record.device in paper_gpus()",
+        "tests/test_verdict.py -k tf32",
+    ),
+    "folder-of-two-runs": Mutant(
+        "repro/run/results.py",
+        "if not files.lock(lock):\n                if _runs_here(holder):",
+        "if True:\n                if False:",
+        "tests/test_results.py -k second_run",
+    ),
+    "lost-tail-of-a-trial": Mutant(
+        "repro/run/results.py",
+        "os.truncate(self._trials, len(whole))",
+        "os.truncate(self._trials, 0)",
+        "tests/test_results.py -k torn_last_line",
+    ),
+    "predictions-alone": Mutant(
+        "repro/run/corrected.py",
+        'if len(origins) > 1 or not origins["predicted"]:',
+        "if len(origins) > 1:",
+        "tests/test_corrected.py -k where_all_are_from",
+    ),
+    "other-micro-batches": Mutant(
+        "repro/run/plan.py",
+        "for size in range(1, isqrt(share) + 1)",
+        "for size in range(1, isqrt(share))",
+        "tests/test_plan.py -k no_powers_of_two",
+    ),
+    # --- The machine ---
+    "tf32-unasked": Mutant(
+        "repro/machine/support.py",
+        "return settings.free_lunch and stack.tf32",
+        "return settings.free_lunch or stack.tf32",
+        "tests/test_support.py tests/test_tf32.py -k 'tf32_comes_with or trials_obey'",
+    ),
+    "bf16-of-turing": Mutant(
+        "repro/machine/support.py",
+        'if recipe.precision != "bf16" or capability >= AMPERE:',
+        'if recipe.precision != "bf16" or capability > (7, 0):',
+        "tests/test_support.py -k before_ampere",
+    ),
+    "quota-of-cpus": Mutant(
+        "repro/machine/host.py",
+        "min(allowed, math.ceil(quota))",
+        "max(allowed, math.ceil(quota))",
+        "tests/test_cgroups.py",
+    ),
+    "repeated-gpu": Mutant(
+        "repro/machine/devices.py",
+        "if device in chosen:\n            return []",
+        "if device in chosen:\n            continue",
+        "tests/test_gpus.py -k cuda_visible_devices",
+    ),
+    "nvcc-of-another-cuda": Mutant(
+        "repro/machine/build_cache.py",
+        "nvcc[0] == torch[0] <= _ANOTHER_MINOR_WILL_DO",
+        "nvcc[0] == torch[0]",
+        "tests/test_adam.py -k nvcc_of_another_cuda",
+    ),
+    "two-tasks-a-node": Mutant(
+        "repro/machine/cluster.py",
+        "if tasks > nodes:",
+        "if tasks > 2 * nodes:",
+        "tests/test_nodes.py -k that_slurm_says",
+    ),
+    # --- Money ---
+    "price-of-a-machine": Mutant(
+        "repro/money/offers.py",
+        "gpus * each.price * gpu_worth + system.price * system_worth",
+        "gpus * each.price * system_worth + system.price * gpu_worth",
+        "tests/test_recommend.py -k in_its_own_currency",
+    ),
+    "rate-backwards": Mutant(
+        "repro/money/prices.py",
+        "return 1 / rate.rate",
+        "return rate.rate",
+        "tests/test_recommend.py -k in_its_own_currency",
+    ),
+    "young": Mutant(
+        "repro/money/renting.py",
+        "math.sqrt(2 * faced.checkpoint * faced.between)",
+        "math.sqrt(faced.checkpoint * faced.between)",
+        "tests/test_rent.py -k youngs_optimum",
+    ),
+    "reserved-in-part": Mutant(
+        "repro/money/renting.py",
+        "rental.price * max(math.ceil(hours / rental.hours - 1e-9), 1)",
+        "rental.price * hours / rental.hours",
+        "tests/test_rent.py -k whole_terms",
+    ),
+    "resale": Mutant(
+        "repro/money/breakeven.py",
+        "paid, saved = case.machine - case.resale, case.rent - case.running",
+        "paid, saved = case.machine, case.rent - case.running",
+        "tests/test_breakeven.py -k resale",
+    ),
+    # --- Claims, the survey, the lab report ---
+    "gpu-days": Mutant(
+        "repro/claims/facts.py",
+        "return (days * found.gpus).called(",
+        "return days.called(",
+        "tests/test_claims.py -k arithmetic_by_hand",
+    ),
+    "no-claim-too-soon": Mutant(
+        "repro/survey/training.py",
+        "_OVER_PEAK = 1.25",
+        "_OVER_PEAK = 0.5",
+        "tests/test_survey.py -k just_in_time",
+    ),
+    "first-epochs": Mutant(
+        "repro/lab/specification.py",
+        "(run.seconds - first) / (run.epochs - 1)",
+        "(run.seconds - first) / run.epochs",
+        "tests/test_lab.py -k four_predictions",
+    ),
+    "half-of-the-suspects": Mutant(
+        "repro/compare/bisect.py",
+        "if (package in together) == there]",
+        "if (package in together) != there]",
+        "tests/test_upgrade.py -k bisect",
+    ),
+    # --- Reports and exported files ---
+    "chart-axis": Mutant(
+        "repro/report/charts.py",
+        'y=_log("days", panel.y, [row["days"] for row in rows], ",~r"),',
+        'y=_log("cost", panel.y, [row["days"] for row in rows], ",~r"),',
+        "tests/test_report.py -k their_costs_and_days",
+    ),
+    "stacked-numbers": Mutant(
+        "repro/report/charts.py",
+        'row |= {"middle": (row["start"] + row["end"]) / 2}',
+        'row |= {"middle": row["end"]}',
+        "tests/test_report.py -k parts_of_a_bar",
+    ),
+    "page-without-escapes": Mutant(
+        "repro/report/page.py",
+        "autoescape=True,",
+        "autoescape=False,",
+        "tests/test_hostile.py -k page_without_figures",
+    ),
+    "prose-without-escapes": Mutant(
+        "repro/formats.py",
+        'return "\\n".join(map(console.markdown, text.split("\\n"))) if format == "markdown" else text',
+        "return text",
+        "tests/test_hostile.py -k 'are_text_too or is_text_too'",
+    ),
+    "stage-3": Mutant(
+        "repro/export/configurations.py",
+        '"reshard_after_forward": settings.stage == 3,',
+        '"reshard_after_forward": settings.stage == 2,',
+        "tests/test_export.py -k stage_3",
+    ),
+    "end-of-a-job": Mutant(
+        "repro/commands/slurm.py",
+        "{seconds}))}} - $(date +%s) - {margin}))",
+        "{seconds}))}} - $(date +%s)))",
+        "tests/test_slurm.py -k 'before_the_job or about_to_end'",
+    ),
+    # --- Text, files and the set-up ---
+    "formula-in-csv": Mutant("repro/console.py", '"[=+@', '"[+@', "tests/test_hostile.py -k formula"),
+    "narrow-interval": Mutant(
+        "repro/formats.py",
+        "self.low / by.high, self.high / by.low",
+        "self.low / by.low, self.high / by.high",
+        "tests/test_reference.py -k keeps_the_bounds",
+    ),
+    "bits-and-bytes": Mutant(
+        "repro/formats.py", '{"Gb/s": 1e9 / 8,', '{"Gb/s": 1e9,', "tests/test_gpus.py -k network_between"
+    ),
+    "a-row-twice": Mutant(
+        "repro/datafile.py",
+        "        row.once(key[0], place, seen)\n",
+        "",
+        "tests/test_expected.py -k broken",
+    ),
+    "link-out-of-a-folder": Mutant(
+        "repro/files.py",
+        "if os.path.commonpath([home, target]) != home:",
+        "if False:",
+        "tests/test_hostile.py -k a_report_writes",
+    ),
+    "file-of-the-largest-size": Mutant(
+        "repro/files.py", "while len(found) <= most:", "while len(found) < most:", "tests/test_files.py -k largest"
+    ),
+    "hashes": Mutant("locks/install.sh", "--require-hashes", "", "tests/test_setup.py -k without_a_hash", slow=True),
+}
+
+
+def problems(root: Path, mutants: Mapping[str, Mutant]) -> list[str]:
+    """Return what is wrong with the list: a text that does not stand in its file once, or tests that do not exist."""
+    found = []
+    for name, each in mutants.items():
+        if (times := (root / each.file).read_text().count(each.old)) != 1:
+            found.append(f"{name}: {each.old!r} stands {times} times in {each.file}, expected once")
+        if lost := [path for path in each.paths if not (root / path).is_file()]:
+            found.append(f"{name}: no tests in {', '.join(lost)}")
+            continue
+        tests = [test for path in each.paths for test in re.findall(r"def (test_\w+)", (root / path).read_text())]
+        words = re.findall(r"\w+", " ".join(shlex.split(each.tests)[len(each.paths) + 1 :]))
+        lost = [word for word in words if word not in ("and", "or", "not") and not any(word in test for test in tests)]
+        if lost or not tests:
+            found.append(f"{name}: no test in {', '.join(each.paths)} is named {', '.join(lost) or 'test_'}")
+    return found
+
+
+def survivors(root: Path, mutants: Mapping[str, Mutant]) -> list[str]:
+    """Put each fault into a copy of the checkout and run its tests. Print how each ended; return those not found."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch, ThreadPoolExecutor(_AT_ONCE) as pool:
+        copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for number in range(_AT_ONCE):
+            copies.put(_copied(root, Path(scratch, str(number))))
+
+        def survives(name: str) -> bool:
+            copy, began = copies.get(), time.monotonic()
+            try:
+                survives, ended = _tried(copy, mutants[name])
+            finally:
+                copies.put(copy)
+            print(f"{name}: {ended} ({time.monotonic() - began:.0f} s)", flush=True)
+            return survives
+
+        alive = list(pool.map(survives, mutants))
+    return [name for name, lives in zip(mutants, alive, strict=True) if lives]
+
+
+def _copied(root: Path, copy: Path) -> Path:
+    """Copy a checkout; what tests only read, and is large, is linked."""
+    linked = [".venv", "results"]
+    shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*linked, ".*_cache", "__pycache__"), symlinks=True)
+    for name in filter(lambda name: (root / name).exists(), linked):
+        (copy / name).symlink_to(root / name)
+    return copy
+
+
+def _tried(copy: Path, mutant: Mutant) -> tuple[bool, str]:
+    """Return whether a fault survives its tests, and how that ended in words: which test found it, or why none did."""
+    path = copy / mutant.file
+    text = path.read_text()
+    path.write_text(text.replace(mutant.old, mutant.new))
+    try:
+        code, output = _tested(copy, mutant, "--cache-clear")
+    finally:
+        path.write_text(text)
+    if code == 0:
+        return True, "SURVIVES"
+    failed = re.search(r"(?m)^(?:FAILED|ERROR) (\S+)", output)
+    again, without = _tested(copy, mutant, "--last-failed")
+    if failed is None or again:
+        return True, f"SURVIVES, as its tests fail without it, too, or did not run:\n{without if again else output}\n"
+    return False, f"found by {failed[1]}"
+
+
+def _tested(copy: Path, mutant: Mutant, option: str) -> tuple[int, str]:
+    """Return the exit code of its tests up to the first that fails, and what pytest printed."""
+    words = ["-q", "-x", "-n", "0", "-o", f"cache_dir={copy}/.pytest_cache", option, *shlex.split(mutant.tests)]
+    words += [] if mutant.slow else ["-m", "not slow"]
+    # Bytecode of the stack is read where run_all.sh keeps it. That of a copy would outlive a fault of the same second.
+    variables = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    kept = os.environ.get("PYTHONPYCACHEPREFIX", str(copy / ".venv" / "build-cache" / "bytecode"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=copy,
+        env=os.environ | variables | {"PYTHONPYCACHEPREFIX": kept},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def changed(root: Path, base: str, mutants: Mapping[str, Mutant]) -> list[str]:
+    """Return the faults whose file or tests differ from what a commit and this checkout grew from."""
+    asked = ["git", "diff", "--name-only", "--merge-base", base]
+    done = subprocess.run(asked, cwd=root, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"--changed {base}: expected a commit that git knows, such as HEAD")
+    files = set(done.stdout.splitlines())
+    return [name for name, each in mutants.items() if not files.isdisjoint({each.file, *each.paths})]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a fault (default: all)")
+    parser.add_argument("--changed", nargs="?", const="main", metavar="BASE", help="those that a change may concern")
+    given = parser.parse_args(arguments)
+    if unknown := set(given.names) - MUTANTS.keys():
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; these are known: {', '.join(MUTANTS)}")
+    if wrong := problems(ROOT, MUTANTS):
+        parser.error("\n".join(["the list is not that of this checkout", *wrong]))
+    names = given.names or (changed(ROOT, given.changed, MUTANTS) if given.changed else list(MUTANTS))
+    alive = survivors(ROOT, {name: MUTANTS[name] for name in names})
+    print(f"{len(names)} mutants, survivors: {', '.join(alive) or 'none'}")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
