@@ -78,7 +78,7 @@ only_reads() { # a command that neither measures nor traces a model of one's own
     local word before=
     for word; do
         case "$before $word" in
-        *hf:* | *timm:* | *.py* | *--model*.toml* | *--fit | *--rebuild-traces) return 1 ;;
+        *hf:* | *timm:* | *.py* | *--model*.toml*) return 1 ;;
         esac
         before=$word
     done

@@ -144,26 +144,26 @@ MUTANTS = {
     # --- Predictions ---
     "offload-traffic": Mutant(
         "repro/predict/time.py",
-        "updated = trace.parameters / world * (_adam_bytes(settings, machine) + each)",
-        "updated = trace.parameters / world * _adam_bytes(settings, machine)",
+        "self.trace.parameters / world * (self._adam_bytes + width(self.recipe))",
+        "self.trace.parameters / world * self._adam_bytes",
         "tests/test_projection.py -k share_the_memory",
     ),
     "ring": Mutant(
         "repro/predict/time.py",
-        "ring = (world - 1) / world",
-        "ring = 1.0",
-        "tests/test_predict_time.py -k perfect_rates",
+        "return (self.machine.world - 1) / self.machine.world",
+        "return 1.0",
+        "tests/test_predict_time.py -k 'settings_exchange or perfect_rates'",
     ),
-    "hidden-communication": Mutant(
+    "latency-of-each-collective": Mutant(
         "repro/predict/time.py",
-        "seconds = max(0.0, seconds - rates.overlap * behind)",
-        "seconds = max(0.0, seconds - behind)",
-        "tests/test_predict_time.py -k 'hides_behind or perfect_rates'",
+        "self._collectives * self.machine.latency",
+        "self.machine.latency",
+        "tests/test_predict_time.py -k 'settings_exchange or perfect_rates'",
     ),
     "gradients-in-half": Mutant(
         "repro/predict/time.py",
-        'return 2 * (2 if "bf16_weights" in settings.parts else 4) * ring',
-        "return 2 * 2 * ring",
+        '(2 if "bf16_weights" in settings.parts else 4) * self._ring',
+        "2 * self._ring",
         "tests/test_predict_time.py -k settings_exchange",
     ),
     "tf32-of-naive": Mutant(
@@ -208,11 +208,11 @@ MUTANTS = {
         "chunk = _CHUNK_PEAK * CHUNK",
         "tests/test_modern.py -k of_logits_in_chunks",
     ),
-    "near-predictions": Mutant(
-        "repro/predict/validate.py",
-        "_share(0.5 <= ratio <= 2 for ratio in ratios)",
-        "_share(0.5 < ratio < 2 for ratio in ratios)",
-        "tests/test_predict_command.py -k near_within",
+    "interval-of-the-ratio": Mutant(
+        "repro/predict/scores.py",
+        "return low <= 1 / self.ratio <= high",
+        "return low <= self.ratio <= high",
+        "tests/test_scores.py -k 'targets_are_met or intervals_hold'",
     ),
     "published-tokens": Mutant(
         "repro/predict/published.py",

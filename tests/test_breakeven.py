@@ -129,7 +129,7 @@ def test_the_bounds_of_the_first_run_that_pays_are_runs_as_it_is() -> None:
     row = found["rows"][-1]
     assert (row["runs_low"], row["runs"], row["runs_high"]) == (6.101, 6.141, 6.181)
     assert "from run 7 on: both" in found["answer"], "6 do not pay anywhere within the bounds, and 7 do"
-    assert "from run 5 on (4 to 6): both" in answer("breakeven", "--model", "pythia-6.9b", *TRUE[3:])["answer"]
+    assert "from run 6 on (4 to 6): both" in answer("breakeven", "--model", "pythia-6.9b", *TRUE[3:])["answer"]
 
 
 def test_the_share_of_its_lifespan_is_reported_of_the_break_even_and_not_of_whole_runs() -> None:

@@ -220,9 +220,8 @@ def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
 def test_what_was_measured_is_reached_whole_and_what_was_not_as_fitted() -> None:
     fitted = calibrations()[EVERYTHING]
     rates = Probes("one", 2**33, (9, 0), {1: PROBED}, 1.0).calibration(fitted, 1).rates
-    products = ("half", "half_geforce", "full", "full_gddr", "tf32")
-    memory = ("hbm", "hbm_fused", "gddr", "gddr_fused")
-    measured = (*products, *memory, "switch", "bridge", "pcie_2", "pcie_4", "pcie_8", "host")
+    products = ("half", "half_hopper", "half_geforce", "full", "full_gddr", "tf32")
+    measured = (*products, "fused", "hbm", "gddr", "nvlink", "pcie", "host")
     assert {getattr(rates, name) for name in measured} == {1.0}
     assert replace(rates, launch=fitted.rates.launch, **{name: getattr(fitted.rates, name) for name in measured}) == (
         fitted.rates
@@ -253,14 +252,12 @@ def test_a_limit_is_all_the_allocators_and_adds_nothing_to_what_there_is(known: 
     assert calibration.allowance == replace(ALL_OF_IT, spread=whole[1].allowance.spread)
 
 
-def test_a_cpus_memory_is_all_of_it_and_a_cpu_is_its_own_host() -> None:
+def test_a_cpus_memory_is_all_of_it() -> None:
     fitted = calibrations()[EVERYTHING]
     gpu, cpu = (Probes("one", 2**33, capability, {1: PROBED}, 1.0) for capability in ((9, 0), None))
     whole = gpu.calibration(fitted, 1)
     assert whole.allowance == replace(fitted.allowance, reserved=0.0), "the driver's share is not in what was measured"
-    assert whole.rates.host_memory == fitted.rates.host_memory
     assert cpu.calibration(fitted, 1).allowance == ALL_OF_IT
-    assert cpu.calibration(fitted, 1).rates.host_memory == PROBED.copy
 
 
 def test_a_cpu_has_no_tf32_whatever_is_asked() -> None:

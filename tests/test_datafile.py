@@ -11,8 +11,7 @@ import pytest
 
 from repro import datafile, files
 from repro.datafile import NotAsDeclaredError
-from repro.predict.calibration import FILE, Calibration
-from repro.predict.calibration import calibrations as load_calibrations
+from repro.predict.calibration import FILE, Fits
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,5 @@ def test_a_file_that_no_memory_would_take_is_not_read_to_its_end(monkeypatch: py
         datafile.load(Path("/dev/zero"))
 
 
-def test_the_shipped_calibration_is_read_whole() -> None:
-    fits = load_calibrations()
-    assert all(isinstance(fit, Calibration) for fit in fits.values())
-    assert json.loads(json.dumps({name: asdict(fit) for name, fit in fits.items()})) == json.loads(FILE.read_text())
+def test_the_shipped_fits_are_read_whole() -> None:
+    assert json.loads(json.dumps(asdict(datafile.read(FILE, Fits)))) == json.loads(FILE.read_text())

@@ -315,7 +315,6 @@ def test_what_is_divided_by_or_looked_up_is_checked_where_it_is_read(
     ("command", "file", "start", "named"),
     [
         (["recommend", "--model", "pythia-1b"], "quantities.csv", "paper/lifespan,", "paper/lifespan"),
-        (["predict", "--validate"], "figure9.csv", "ViT,", "ViT"),
         (["audit"], "analytic_peaks.csv", "H100,", "H100"),
     ],
 )

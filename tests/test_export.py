@@ -219,11 +219,10 @@ def test_trials_with_methods_of_ones_own_are_left_out(tmp_path: Path) -> None:
 
 def test_predicted_settings_are_exported_without_a_measurement(tmp_path: Path) -> None:
     done = repro(*PREDICTED, "--gpus", "4", "--out", str(tmp_path))
-    assert done.stdout.startswith("Pythia-2.8B with free_lunch+zero_1 on 4 x A100, MBS 8, GAS 32: ")
-    assert " days (predicted: free_lunch+zero_1, on today's stack (transformers 5.23.0)).\n" in done.stdout
+    assert done.stdout.startswith("Pythia-2.8B with free_lunch+fsdp_2 on 4 x A100, MBS 8, GAS 32: ")
+    assert " days (predicted: free_lunch+fsdp_2, on today's stack (transformers 5.23.0)).\n" in done.stdout
     assert "--standalone --nproc-per-node 4 " in done.stdout
-    config = json.loads((tmp_path / "deepspeed.json").read_text())
-    assert (config["zero_optimization"]["stage"], config["train_micro_batch_size_per_gpu"]) == (1, 8)
+    assert "fsdp_reshard_after_forward: false" in (tmp_path / "accelerate.yaml").read_text()
 
 
 def test_a_script_is_a_data_set_and_a_call() -> None:

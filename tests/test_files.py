@@ -16,7 +16,7 @@ import pytest
 
 from repro import files
 from repro.console import UserError
-from repro.predict import calibration, traces
+from repro.predict import traces
 from repro.predict.calibration import Probes
 from repro.predict.hardware import Probed
 from tests.command_line import KEPT, ROOT, process, refusal, repro
@@ -42,8 +42,8 @@ def _save_traces(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "save",
-    [PROBES.save, lambda file: calibration.save(calibration.calibrations(), file), _save_traces],
-    ids=["probes", "calibration", "traces"],
+    [PROBES.save, _save_traces],
+    ids=["probes", "traces"],
 )
 def test_what_predictions_read_is_replaced_whole_or_not_at_all(save: Callable[[Path], Any], tmp_path: Path) -> None:
     file = tmp_path / traces._file(TRACE.stack, tmp_path).name

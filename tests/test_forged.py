@@ -343,12 +343,6 @@ def test_tables_claims_and_audit_take_nothing_that_is_not_believed(seven: str) -
     assert OK not in repro("audit", "--measured", seven, "--format", "json").stdout
 
 
-def test_a_prediction_is_fitted_to_nothing_that_is_not_believed(seven: str) -> None:
-    done = repro("predict", "--fit", "--measured", seven)
-    assert done.returncode == 2
-    assert "1 record is not believed" in done.stderr
-
-
 def test_of_joined_folders_what_is_believed_counts(seven: str) -> None:
     honest = read(KEPT / "h100" / "text")
     for folders in ((honest, read(Path(seven))), (read(Path(seven)), honest)):

@@ -16,7 +16,7 @@ import pytest
 from repro import models
 from repro.paper.settings import Settings
 from repro.predict.memory import variant_of
-from repro.predict.time import workload
+from repro.predict.time import stretches
 from repro.predict.traces import find, nearest
 from repro.record import Record
 from repro.run.reading import read
@@ -192,7 +192,8 @@ def test_the_page_has_the_launches_beside_those_that_the_traces_count(tensors: d
     once: dict[bool, list[float]] = {False: [], True: []}
     twice: dict[bool, list[float]] = {False: [], True: []}
     for recipe, settings, micro_batch, compiled, profiled in counted:
-        traced = workload(find(recipe, variant_of(settings), stack), settings, micro_batch, compiled).kernels
+        work = stretches(find(recipe, variant_of(settings), stack), settings, micro_batch, compiled)
+        traced = sum(each.kernels for each in work)
         copies = tensors[recipe]
         ratio = profiled / (traced + copies)
         cells = f"{profiled:,}", f"{traced:,.0f}", str(copies), f"{ratio:.2f}"

@@ -140,7 +140,6 @@ def test_what_it_has_not_is_asked_for_in_one_line(installed: Installed, tmp_path
         (["lab"], "torch, tqdm, psutil"),
         (["calibrate"], "tqdm, psutil"),
         (["predict", "--gpu", "H100", *own], "transformers"),
-        (["predict", "--fit"], "numpy"),
         (["upgrade-check", "--against", "torch==2.11.0"], "a checkout"),
     ):
         done = installed.run(*words)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +19,7 @@ from repro.measure.server import Job
 from repro.models.recipe import Scale
 from repro.predict import traces
 from repro.predict.traces import Traced
+from tests.command_line import ROOT
 
 InRank = Callable[..., Any]
 
@@ -207,7 +211,16 @@ def test_traces_of_another_torch_or_timm_stand_beside_those_there_are(tmp_path: 
 def test_broken_traces_are_reported_with_the_way_out(tmp_path: Path) -> None:
     broken = Traced("9.9", "1.0", "2.0")
     traces._file(broken, tmp_path).write_text('[{"recipe": "vit"}]')
-    with pytest.raises(UserError, match=r"no traces .*--rebuild-traces makes them"):
+    with pytest.raises(UserError, match=r"no traces .*restore it, or in a checkout"):
         traces.load(broken, tmp_path)
-    with pytest.raises(UserError, match=r"no traces; .*--rebuild-traces makes them"):
+    with pytest.raises(UserError, match=r"no traces; restore it, or in a checkout"):
         traces.nearest({}, tmp_path / "empty")
+
+
+def test_the_tool_that_traces_refuses_a_torch_without_custom_operators(tmp_path: Path) -> None:
+    (tmp_path / "torch-2.3.1.dist-info").mkdir()
+    (tmp_path / "torch-2.3.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.3.1\n")
+    command, path = [sys.executable, "-m", "tools.traces"], f"{tmp_path}:{ROOT}"
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert done.stderr == "tracing needs torch 2.4 or newer, this is 2.3.1\n"

@@ -14,9 +14,9 @@ from repro.formats import SECONDS_A_DAY
 from repro.paper.gpus import find
 from repro.paper.tables import Cell, published_settings
 from repro.predict.calibration import EVERYTHING, Probes, calibrations, here
-from repro.predict.fit import observations
 from repro.predict.hardware import Probed
 from repro.predict.launch_queue import authors_step
+from repro.predict.observations import observations
 from repro.record import Record, Trial, derive
 from repro.report.terminal import sentences
 from repro.run.corrected import corrected_table

@@ -112,10 +112,11 @@ def test_spot_is_called_the_cheapest_only_where_its_interruptions_are_computed()
     assert "RunPod, spot: " in answer(*RUN, *SPOT)["answer"]
 
 
-def test_the_interval_of_predicted_days_is_interrupted_as_they_are() -> None:
-    asked = ("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--gpus", "1")
-    plain, faced = by_terms(*asked)["RunPod spot"], by_terms(*asked, *SPOT)["RunPod spot"]
-    run = ModelDays("pythia-1b", DaysAsked()).on(by_name()["RTX 4090"], 1)
+def test_the_interval_of_predicted_days_is_interrupted_as_they_are(tmp_path: Path) -> None:
+    own = prices(tmp_path, rental_table("spot", gpu="A40", gpus=1))
+    asked = ("rent", "--model", "pythia-1b", "--gpu", "A40", "--gpus", "1", "--prices", own)
+    plain, faced = by_terms(*asked)["shop spot"], by_terms(*asked, *SPOT)["shop spot"]
+    run = ModelDays("pythia-1b", DaysAsked()).on(by_name()["A40"], 1)
     assert run is not None
     assert (plain["days_low"], plain["days_high"]) == run.bounds
     for key in ("days_low", "days", "days_high"):

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from repro.predict.fit import measured_observations
-from repro.predict.traces import PAPER_STACK
 from repro.report.tables import NUMBERS, layout
 from repro.report.tables import rows as table_rows
 from repro.run.verdict import judge_tables
@@ -131,9 +129,6 @@ def test_beside_the_paper_and_predictions_stands_the_micro_batch_of_the_authors_
     (row,) = answer(*beside)
     assert row["measured_micro_batch"] == row["predicted_micro_batch"] == 16
     assert "the micro batch is as predicted in 1 of 1. " in repro(*beside).stdout
-    (observed,) = measured_observations([one], PAPER_STACK)
-    assert (observed.micro_batch, observed.authors_days) == (2, None), "rates are fitted to true days"
-    assert observed.days == pytest.approx(25)
 
 
 def test_counted_parameters_stand_beside_table_3(measured: str) -> None:

@@ -474,8 +474,8 @@ def test_the_h100_cells_say_what_explains_their_difference() -> None:
     }
     assert verdicts["4", "Pythia-160M"].reason.startswith("the launch queue and the stack explain it: 36.5 days")
     assert verdicts["1", "Pythia-1B"].reason == (
-        "the launch queue, the micro batch and the stack explain it: 19.4 days by the authors' clock x 28.8 predicted "
-        "at MBS 8 on the paper's stack / 18.2 predicted at MBS 16 on today's stack = 30.8 days"
+        "the launch queue, the micro batch and the stack explain it: 19.4 days by the authors' clock x 30 predicted "
+        "at MBS 8 on the paper's stack / 19 predicted at MBS 16 on today's stack = 30.6 days"
     )
     assert verdicts["1", "RoBERTa"].reason == "not explained"
 

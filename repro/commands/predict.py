@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any, cast, get_args
 
 from .. import models
-from ..console import UserError, say
+from ..console import DATA, UserError, say
 from ..formats import FOR_MACHINES, Format, add_format, count_if_given, figures, listing, network, path, prose, render
-from ..installation import installed, way_to_install
 from ..models.recipe import Recipe
 from ..money.days import WHOSE, DaysAsked, ModelDays, SettingsDays
 from ..paper.arithmetic import paper_gpu, recipe_of
-from ..paper.gpus import OwnGpu
+from ..paper.gpus import OwnGpu, paper_gpus
 from ..paper.own_gpu import own_gpu
 from ..paper.settings import NAIVE
 from ..paper.tables import TABLES, Cell, all_cells
-from ..predict import calibration, report, traces
+from ..predict import calibration, report, scores, traces
 from ..predict.calibration import here, load_probes
 from ..predict.forecast import forecast, ranked
 from ..predict.hardware import Machine, gpu_named
@@ -31,15 +28,11 @@ from ..predict.report import Comparison, accuracy_text, compared_trials
 from ..predict.traces import Stack
 from ..record import Record
 from ..run.plan import Methods, ModernMethods, settings_for
-from ..run.reading import Joined, Reading, join
-from ..run.reading import measured as read_measured
+from ..run.reading import Joined, Reading, join, read
 from ..validity import Answer, disturbance
 from .day_options import add_measured_days, measured_days
 from .own_models import add_models
-from .preflight import check_disk
 from .printout import answered
-
-_KEPT_HERE = "what predictions are made from is kept there, make it writable"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -69,26 +62,13 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="predict for the paper's software stack, the default without --gpu, or for today's, the newest traces, "
         "the default with --gpu",
     )
-    work = parser.add_mutually_exclusive_group()
-    work.add_argument("--validate", action="store_true", help="print the errors of the predictions")
-    work.add_argument(
-        "--fit",
-        action="store_true",
-        help="fit the rates to expected/ again, and to a run (--measured); takes 4 minutes",
-    )
-    work.add_argument("--rebuild-traces", action="store_true", help="trace every recipe on the installed stack")
+    parser.add_argument("--validate", action="store_true", help="print the errors of the predictions")
     add_format(parser)
 
 
 def main(given: argparse.Namespace) -> int:
-    for work, taken, do in (
-        ("rebuild_traces", None, _rebuild),
-        ("fit", "measured", _fit),
-        ("validate", "format", _validate),
-    ):
-        if getattr(given, work):
-            _refuse_others(given, work, taken)
-            return do(given)
+    if given.validate:
+        return _validate(given)
     if given.methods is not None and any(given.measured or ()):
         raise UserError(f"--methods {given.methods} changes nothing beside --measured, whose trials say their settings")
     readings, shipped = measured_days(given)  # they may describe models
@@ -130,14 +110,6 @@ def main(given: argparse.Namespace) -> int:
     if runs is not None:
         return _beside(given.format, runs, machine, fitted, wanted, device, asked)
     return _machine(given.format, machine, fitted, wanted, methods, asked)
-
-
-def _refuse_others(given: argparse.Namespace, work: str, taken: str | None) -> None:
-    """Raise UserError for options that `work` would ignore."""
-    for name, value in vars(given).items():
-        if name not in (work, taken) and value not in (None, False, "text"):
-            option, alone = name.replace("_", "-"), work.replace("_", "-")
-            raise UserError(f"--{option} changes nothing of --{alone}: leave one of them out")
 
 
 def _machine(
@@ -314,15 +286,25 @@ def _tables(format: Format, names: set[str], asked: DaysAsked) -> int:
         what = "the fastest of the search" if table == "1" else "naive settings"
         grid = render(report.grid(row for row in rows if row["table"] == table), format)
         print(f"Table {table}, days with {what}: printed (predicted true days; by the authors' clock)\n\n{grid}\n")
-    hbm, gddr = (f"{low:.2f} and {high:.2f}" for low, high in (fitted.hbm, fitted.gddr))
+    between = listing([f"{low:.2f} and {high:.2f} on {gpus}" for gpus, (low, high) in _intervals(fitted).items()])
     on = "on the same stack" if asked.stack == "today" else "on newer packages"
     print(
         "A dash is infeasible, ? a mark that the copy at hand has lost; measured true days follow a slash, "
-        f"{on}. The paper's days are by the authors' clock: 8 of 10 of A100 and H100 lie between {hbm} times what is "
-        f"predicted of it, of RTX 3090 and A6000 between {gddr} times. "
-        f"Predicted, not measured, for {WHOSE[asked.stack]} stack, {report.from_traces(traces.of_stack(asked.stack))}."
+        f"{on}. The paper's days are by the authors' clock: 8 of 10 lie between {between} times what is predicted of "
+        f"it. Predicted, not measured, for {WHOSE[asked.stack]} stack, "
+        f"{report.from_traces(traces.of_stack(asked.stack))}."
     )
     return 0
+
+
+def _intervals(fitted: calibration.Calibration) -> dict[str, calibration.Factors]:
+    """Return the interval of each kind of GPU with a column in the tables, by the names of its GPUs."""
+    found: dict[calibration.Factors, list[str]] = {}
+    for name in paper_gpus():
+        interval = fitted.interval(Machine(paper_gpu(name), 1))
+        assert interval is not None, "the paper has days of it"
+        found.setdefault(interval, []).append(name)
+    return {" and ".join(names): interval for interval, names in found.items()}
 
 
 def _cell(known: ModelDays, cell: Cell) -> dict[str, Any]:
@@ -382,52 +364,35 @@ def _sentence(rows: Sequence[SettingsDays], known: ModelDays) -> str:
     return report.sentence([row.forecast for row in rows if row.forecast], known.stack, text)
 
 
-def _rebuild(given: argparse.Namespace) -> int:
-    check_disk(traces.FOLDER, way_out=_KEPT_HERE)
-    if not traces.can_trace():
-        raise UserError(f"tracing needs torch {traces.TRACING_TORCH} or newer, this is {installed('torch')}")
-    try:
-        from ..predict.trace.trace import all_traces
-    except ImportError as error:
-        raise UserError(f"tracing needs the stack ({error.name} is missing): {way_to_install()}") from None
-    found, started = [], time.monotonic()
-    for each in all_traces():
-        print(f"{each.recipe} {each.variant}", file=sys.stderr)
-        found.append(each)
-    print(f"{len(found)} traces in {traces.save(found)}, made in {time.monotonic() - started:.0f} s")
-    return 0
-
-
-def _fit(given: argparse.Namespace) -> int:
-    from ..predict.fit import fit_all, kept_observations, measured_observations, observations
-
-    def progress(name: str) -> None:
-        print("fitting everything" if name == calibration.EVERYTHING else f"fitting without {name}", file=sys.stderr)
-
-    if not installed("numpy"):
-        raise UserError(f"--fit needs numpy, which is not installed: {way_to_install()}")
-    check_disk(calibration.FILE.parent, way_out=_KEPT_HERE)
-    seen = [*observations(), *kept_observations()]
-    if given.measured is not None:
-        runs = read_measured(given.measured)
-        for one in _disturbed(runs.records):
-            say(f"not fitted to {one}")
-        added = [one for run in runs.runs for one in measured_observations(run.records, _traced_for(run)[0])]
-        if not added:
-            raise UserError(f"{runs.name} has no trial at the paper's scale on a GPU of the catalogue to fit to")
-        seen += added
-    fits = fit_all(seen, progress)
-    calibration.save(fits)
-    print(f"{len(fits)} fits to {len(seen)} cells and trials in {calibration.FILE}")
-    return 0
-
-
 def _validate(given: argparse.Namespace) -> int:
-    from ..predict.validate import for_people, validate
-
-    scores = validate(calibration.calibrations())
+    """Print how far off predictions are of what no fit had seen."""
+    for name, value in vars(given).items():
+        if name not in ("validate", "format") and value not in (None, False, "text"):
+            raise UserError(f"--{name.replace('_', '-')} changes nothing of --validate: leave one of them out")
+    fits = calibration.calibrations()
+    errors = fits[calibration.EVERYTHING].errors
+    rows = scores.scored(fits, _kept_records())
     if given.format in FOR_MACHINES:
-        print(render([asdict(score) for score in scores], given.format))
-    else:
-        print(for_people(scores, given.format))
+        print(render([scores.full_row(each, errors) for each in rows], given.format))
+        return 0
+    answer = scores.sentence(rows, errors)
+    tables = [
+        ("", scores.target_rows(rows, errors)),
+        (
+            "Each measurement, predicted by a fit that had not seen its recipe, its GPU, or anything of its source:",
+            scores.summary(rows, errors),
+        ),
+        ("Furthest off:", scores.worst(rows)),
+        ("What does not depend on a rate, and the order of settings:", scores.counted(fits[calibration.EVERYTHING])),
+        ("Fitted, of all constants (repro/predict/constants.py):", scores.fitted_rows(fits)),
+        ("Where 8 of 10 measured days lie:", scores.interval_rows(errors)),
+    ]
+    parts = [f"{title}\n\n{render(table, given.format)}".lstrip() for title, table in tables]
+    print(answered(answer, [*parts, prose(scores.ABOUT, given.format)], given.format))
     return 0
+
+
+def _kept_records() -> dict[str, list[Record]]:
+    """Return the records of single GPUs in results/, by folder; none where only the package is installed."""
+    folders = sorted(file.parent for file in DATA.glob("results/h[12]00/*/trials.jsonl"))
+    return {folder.relative_to(DATA).as_posix(): list(read(folder).records) for folder in folders}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,55 +15,71 @@ from repro.paper.gpus import AMPERE, GENERATIONS, Gpu, find, paper_gpus
 from repro.validity import cpu_disturbance
 
 from .. import models
+from .constants import CANDIDATES, PAPERS, Queue, Rates
 from .hardware import Machine, Probed
-from .launch_queue import Queue
 from .memory import ALL_OF_IT, Allowance, usable, workspace
-from .time import Rates
 
-FILE = Path(__file__).parent / "calibration.json"
+FILE = Path(__file__).parent / "fits.json"
 EVERYTHING = "everything"
 Factors = tuple[float, float]
 
 
 @dataclass(frozen=True)
+class Errors:
+    """How far off predictions are that were held out. `intervals` are, by kind of GPU, the factors on predicted days
+    between which 8 of 10 measured days lie. Predictions for `worst_gpu` are off by `worst_factor` in the median, more
+    than for any other GPU."""
+
+    intervals: dict[str, Factors]
+    worst_gpu: str
+    worst_factor: float
+
+
+@dataclass(frozen=True)
+class Fits:
+    """What tools/fit.py writes: the fitted numbers by what a fit held out, and the errors of what was held out."""
+
+    fitted: dict[str, dict[str, float]]
+    errors: Errors
+
+
+@dataclass(frozen=True)
 class Calibration:
-    """Parameters fitted to the paper's cells and to measurements. `hbm` and `gddr` are the factors on predicted days
-    between which 8 of 10 unseen cells lie: for GPUs with HBM, which the paper connects by NVLink, and for those with
-    GDDR, mostly on PCIe."""
+    """The parameters of the time, queue and memory models, with the errors of their predictions."""
 
     rates: Rates
     queue: Queue
-    allowance: Allowance
-    hbm: Factors
-    gddr: Factors
+    errors: Errors
+    allowance: Allowance = field(default_factory=Allowance)
 
-    def interval(self, machine: Machine) -> Factors:
-        """Return the factors for such a machine; a CPU gets those of GDDR, the wider ones."""
-        return self.hbm if machine.stacked else self.gddr
+    def interval(self, machine: Machine) -> Factors | None:
+        """Return the factors on predicted days between which 8 of 10 measured days lie; None for a machine unlike all
+        that were measured."""
+        return self.errors.intervals.get(machine.kind) if machine.held_out else None
 
 
-def save(fits: dict[str, Calibration], file: Path = FILE) -> None:
-    """Write the fit to everything, and the fits that held out a recipe or a GPU, by the name they held out.
-
-    Raise UserError if the file cannot be written.
-    """
-    datafile.write(file, {name: asdict(fit) for name, fit in fits.items()})
+def calibration(fitted: Mapping[str, float], errors: Errors) -> Calibration:
+    """Return the constants with fitted numbers in their place."""
+    rates = {name: value for name, value in fitted.items() if name != PAPERS}
+    return Calibration(replace(Rates(), **rates), replace(Queue(), papers_compiled=fitted[PAPERS]), errors)
 
 
 @cache
 def calibrations() -> dict[str, Calibration]:
-    """Return every fit. Raise UserError if one is missing or the file cannot be read."""
+    """Return the fit to everything, and those that held out a recipe or a GPU, by what they held out. Raise UserError
+    if one is missing or the file cannot be read."""
     try:
-        fits = datafile.read(FILE, dict[str, Calibration])
+        found = datafile.read(FILE, Fits)
+        if lacking := [name for name in (EVERYTHING, *models.IDS, *paper_gpus()) if name not in found.fitted]:
+            raise datafile.NotAsDeclaredError(f"it lacks {', '.join(lacking)}")
+        for name, fitted in found.fitted.items():
+            if PAPERS not in fitted:
+                raise datafile.NotAsDeclaredError(f"fitted.{name} lacks {PAPERS}")
+            if unknown := fitted.keys() - {*CANDIDATES, PAPERS}:
+                raise datafile.NotAsDeclaredError(f"fitted.{name} has {', '.join(sorted(unknown))}")
     except datafile.NotAsDeclaredError as error:
-        raise _none(str(error)) from None
-    if lacking := [name for name in (EVERYTHING, *models.IDS, *paper_gpus()) if name not in fits]:
-        raise _none(f"it lacks {', '.join(lacking)}")
-    return fits
-
-
-def _none(why: str) -> UserError:
-    return UserError(f"{FILE}: no calibration ({why}); {command()} predict --fit makes it")
+        raise UserError(f"{FILE}: no fits ({error}); restore it, or install repro again") from None
+    return {name: calibration(fitted, found.errors) for name, fitted in found.fitted.items()}
 
 
 def here(known: Gpu | Probes, count: int, limit: int | None) -> tuple[Machine, Calibration]:
@@ -108,13 +125,9 @@ class Probes:
         """Return the fit with measured rates in place of shares of data-sheet figures. What was not measured, such as
         the share of peak that fused attention reaches, stays as fitted."""
         probed = self.counts[count]
-        products = ("half", "half_geforce", "full", "full_gddr", "tf32")
-        memory = ("hbm", "hbm_fused", "gddr", "gddr_fused")
-        measured = dict.fromkeys((*products, *memory, "switch", "bridge", "host"), 1.0)
-        measured |= dict.fromkeys(("pcie_2", "pcie_4", "pcie_8"), 1.0) | {"launch": probed.launch}
-        if self.capability is None:
-            # The device is the host: offloading makes no update faster, and adds copies.
-            measured["host_memory"] = probed.copy
+        products = ("half", "half_hopper", "half_geforce", "full", "full_gddr", "tf32")
+        measured = dict.fromkeys((*products, "fused", "hbm", "gddr", "nvlink", "pcie", "host"), 1.0)
+        measured["launch"] = probed.launch
         allowance = ALL_OF_IT if self.capability is None else replace(fitted.allowance, reserved=0.0)
         return replace(fitted, rates=replace(fitted.rates, **measured), allowance=allowance)
 

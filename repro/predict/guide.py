@@ -18,7 +18,7 @@ from .forecast import trace_of
 from .hardware import Machine
 from .launch_queue import authors_step
 from .memory import largest_micro_batch, peak_memory, usable, workspace
-from .time import timed_step
+from .time import StepModel
 from .traces import Trace, Traced
 
 _ALWAYS = (NAIVE, FREE_LUNCH)  # Table 4's cell, and the reference for memory-saving methods
@@ -85,7 +85,7 @@ class Guide:
     def seconds(self, settings: Settings, size: int) -> float:
         """Return the predicted seconds of a training step at a micro batch, by the clock that decides."""
         rates = self._calibration.rates
-        step = timed_step(self._recipe, self._trace(settings), settings, self._machine, size, rates)
+        step = StepModel(self._recipe, self._trace(settings), settings, self._machine, rates).step(size)
         if self.clock == "true" or self._machine.capability is None:  # a CPU has no queue: both clocks agree
             return step.seconds
         return authors_step(step, self._calibration.queue)
@@ -119,13 +119,13 @@ class Guide:
         that, whichever is faster. It is multiplied by the lowest ratio of measured to predicted seconds of settings
         that do no more under the same library, less 10 %. Without such settings, it is multiplied by the lowest ratio
         of settings compiled likewise, or else of all, and by the low end of the calibration's interval. A machine
-        unlike those that were held out has no interval: the bound is 0 before anything ran there under that library.
+        unlike those that were held out has no interval: the bound is 0 before anything ran there under that library,
+        and the worst held-out GPU's error takes the interval's place after that.
         Checkpointing and offloading only add to a step: it is no faster than the same without, at no smaller a batch.
         """
         size = max(1, self.size(settings))
         sizes = {size} if settings.library in self._peaks else {size, min(2 * size, self._largest)}
         seconds = min(self.seconds(settings, size) for size in sizes)
-        low = self._calibration.interval(self._machine)[0]
         like = [one for one in self._measured if one.compiled == compiles(self._recipe, settings)]
         alike = [one for one in like if _does_no_more(one.settings, settings)]
         if alike:
@@ -133,8 +133,10 @@ class Guide:
             kin = [one for one in alike if one.settings.free_lunch == settings.free_lunch]
             same = [one for one in kin if one.settings.stage == settings.stage and one.size >= max(sizes)]
             return max([seconds * min(one.ratio for one in alike) * _ALIKE, *(one.seconds for one in same)])
-        if not (self._machine.held_out or settings.library in {one.settings.library for one in self._measured}):
+        interval = self._calibration.interval(self._machine)
+        if interval is None and settings.library not in {one.settings.library for one in self._measured}:
             return 0.0
+        low = interval[0] if interval else 1 / self._calibration.errors.worst_factor
         return seconds * min((one.ratio for one in like or self._measured), default=1.0) * low
 
     def skips(self, settings: Settings) -> tuple[float, str] | None:

@@ -58,8 +58,8 @@ class Machine:
 
     @property
     def held_out(self) -> bool:
-        """Return whether such machines' predictions were compared with days not used in their fit: one node of up to 8
-        GPUs, by data sheet. The paper has no larger node, no run on several nodes, and no probed machine."""
+        """Return whether machines of this size were held out: one node of up to 8 GPUs, by data sheet. The paper has no
+        larger node, no run on several nodes, and no probed machine."""
         return self.nodes == 1 and self.gpus <= max(COUNTS) and self.probed is None
 
     def peak(self, precision: Precision, tf32: bool) -> float:
@@ -112,6 +112,11 @@ class Machine:
     def stacked(self) -> bool:
         """Return whether its memory is HBM."""
         return self.gpu.compute_capability in _HBM
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of GPU: its architecture and its memory, such as Ampere with GDDR."""
+        return f"{self.gpu.generation} with {'HBM' if self.stacked else 'GDDR'}"
 
     @cached_property
     def link(self) -> Link:

@@ -8,35 +8,14 @@ trials with both clocks in results/h100; results/h200 has the launches of 8 tria
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from repro.paper.settings import Settings
 
+from .constants import ADAM_CHUNK, ADAM_PASSES, COMPILED_LAUNCHES, EAGER_LAUNCHES, Queue
 from .time import TimedStep
 from .traces import PAPER_STACK
 
-# Adam uses torch's multi-tensor kernels, which process 320 blocks of 65,536 weights a launch (MultiTensorApply.cuh).
-# Adam and clipping pass over all weights about ten times: an update of Pythia-2.8B makes 1,359 launches, ViT's 163
-# (results/h200).
-_CHUNK, _PASSES = 320 * 65_536, 10
-
-
-# Launches per kernel of a trace, besides two copies a tensor: medians of a profiler's counts for eager and for compiled
-# code (results/h200). Libraries add copies and fills that a trace does not contain.
-_EAGER, _COMPILED = 1.32, 1.57
 _TRIES = 20
-
-
-@dataclass(frozen=True)
-class Queue:
-    """The number of launches that the host runs ahead of the GPU, and the seconds to submit one, for eager and for
-    compiled code. Code compiled by the paper's torch 2.3.1 has its own number."""
-
-    eager: float = 970.0
-    compiled: float = 820.0
-    papers_compiled: float = 600.0
-    launch: float = 20e-6
-    launch_compiled: float = 20e-6
 
 
 def waits(settings: Settings, papers: bool) -> bool:
@@ -64,7 +43,7 @@ def authors_step(step: TimedStep, queue: Queue) -> float:
     backwards = _backwards(step)
     shown = min(seconds, max(launch * launches(step), seconds - _last(backwards, room)))
     left = seconds - shown
-    adam = _PASSES * step.trace.parameters / _CHUNK
+    adam = ADAM_PASSES * step.trace.parameters / ADAM_CHUNK
     if step.settings.library != "torch":  # FSDP and DeepSpeed (by its timer) wait for the GPU in an update
         updating = left + step.update
     elif step.recipe.precision == "fp16":  # the scaler waits for the gradients; Adam's launches are only submitted
@@ -82,11 +61,11 @@ def launches(step: TimedStep) -> float:
 def _backwards(step: TimedStep) -> list[tuple[float, float]]:
     """Return a micro-step's stretches as (launches, seconds), last one first. DistributedDataParallel and DeepSpeed
     copy each gradient into a bucket and finally back. The time of communication is spread over the stretches."""
-    a_kernel = _COMPILED if step.compiled else _EAGER
+    a_kernel = COMPILED_LAUNCHES if step.compiled else EAGER_LAUNCHES
     copied = step.settings.library != "fsdp"
     share = step.micro.seconds / sum(each.seconds for each in step.micro.stretches)
     return [(step.trace.total("tensors").fixed * copied, 0.0)] + [
-        (a_kernel * each.kernels + copied * each.stretch.tensors, each.seconds * share)
+        (a_kernel * each.stretch.kernels + copied * each.stretch.tensors, each.seconds * share)
         for each in reversed(step.micro.stretches)
     ]
 

@@ -1,5 +1,5 @@
 """Predictions compared with measurements that others published. No rate is fitted to these. Needs no torch: the traces
-of their models are shipped; benchmarks/elsewhere.py makes them."""
+of their models are shipped; tools/elsewhere.py makes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
 from repro.datafile import Positive, records
-from repro.formats import SECONDS_A_DAY, Interval
+from repro.formats import SECONDS_A_DAY
 from repro.paper.gpus import known_gpu
 from repro.paper.settings import Settings
 
@@ -17,8 +17,8 @@ from . import traces
 from .calibration import Calibration
 from .hardware import Machine, gpu_named
 from .launch_queue import authors_step
-from .memory import Moment, largest_micro_batch, usable, variant_of, workspace
-from .time import micro_step, timed_step
+from .memory import variant_of
+from .time import StepModel
 from .traces import Part, Trace, Variant
 
 FOLDER = traces.FOLDER / "elsewhere"
@@ -27,6 +27,7 @@ _LIKE = {
     "llm-foundry": ("pythia-1b", Text(sequence=2048, vocabulary=50_368), "GPT2Block"),
     "NVIDIA": ("roberta", Text(sequence=512, vocabulary=30_528), "BertLayer"),
     "gpt-neox": ("pythia-410m", Text(sequence=2048, vocabulary=50_304), "GPTNeoXLayer"),
+    "repro": ("pythia-1b", Text(sequence=2048, vocabulary=32_000), "LlamaDecoderLayer"),
 }
 # An update's memory traffic as a share of Adam's 100 bytes a weight. timm's SGD with Nesterov momentum moves 44, and 16
 # more as torch 1.12 sets gradients to zero and adds to them. NVIDIA's LAMB moves 62 with gradients in half precision
@@ -43,7 +44,7 @@ class Published:
     micro-steps of `micro_batch` examples on each of `gpus`. `clock` is `authors` if the host did not wait for the GPU,
     as in the paper."""
 
-    who: Literal["timm", "llm-foundry", "NVIDIA", "academic-pretraining", "gpt-neox"]
+    who: Literal["timm", "llm-foundry", "NVIDIA", "academic-pretraining", "gpt-neox", "repro"]
     model: str
     gpu: str
     gpus: int
@@ -70,7 +71,7 @@ class Published:
     @property
     def recipe(self) -> Recipe:
         """Return the model as a recipe whose batch is a step's examples. It has no builder, which
-        benchmarks/elsewhere.py adds. The authors' Pythia-1.4B is a recipe already."""
+        tools/elsewhere.py adds. The authors' Pythia-1.4B is a recipe already."""
         if self.who == "academic-pretraining":
             return models.find(self.model)
         if self.who == "timm":
@@ -78,7 +79,7 @@ class Published:
             like = replace(like, precision="fp16", inputs=Images(size=224, classes=1000))
         else:
             id, inputs, layer = _LIKE[self.who]
-            precision: Literal["fp16", "bf16"] = "bf16" if self.who == "llm-foundry" else "fp16"
+            precision: Literal["fp16", "bf16"] = "bf16" if self.who in ("llm-foundry", "repro") else "fp16"
             like = replace(models.find(id), precision=precision, inputs=inputs, layer=layer)
         compiles = self.compiled == "yes"
         return replace(like, id=self.model, batch_size=self.examples, compiles=compiles, build=_no_builder)
@@ -100,73 +101,27 @@ class Published:
         return self.examples * each / self.measured
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """A published measurement and its predicted seconds, with the bounds between which 8 of 10 unseen cells of the
-    paper lie."""
-
-    published: Published
-    predicted: Interval
-
-    @property
-    def ratio(self) -> float:
-        """Return predicted over measured seconds."""
-        return self.predicted.value / self.published.seconds
-
-    @property
-    def inside(self) -> bool:
-        """Return whether the measured time is inside the interval."""
-        return self.predicted.overlaps(Interval.exact(self.published.seconds))
-
-
 def published() -> list[Published]:
     """Return every row of expected/elsewhere.csv. Raise UserError if it is broken."""
     key = ("model", "gpu", "gpus", "what", "settings", "compiled", "micro_batch")
     return list(records(Published, "elsewhere.csv", key, known_gpu).values())
 
 
-def held_out(calibration: Calibration) -> list[HeldOut]:
-    """Return every published row with its prediction. Raise UserError if a file is broken or a trace is missing."""
-    return [HeldOut(row, predicted(row, calibration)) for row in published()]
-
-
-def predicted(row: Published, calibration: Calibration) -> Interval:
+def predicted_seconds(row: Published, calibration: Calibration) -> float:
     """Predict the seconds of the step, or of the forward pass, by the clock of the measurement."""
     recipe, machine, rates = row.recipe, Machine(gpu_named(row.gpu), row.gpus), calibration.rates
     trace = _forward(row.trace) if row.what == "forward" else row.trace
-    taken = timed_step(recipe, trace, Settings.parse(row.settings), machine, row.micro_batch, rates)
+    taken = StepModel(recipe, trace, Settings.parse(row.settings), machine, rates).step(row.micro_batch)
     if row.who == "NVIDIA":
-        exchanged = micro_step(recipe, trace, _EXCHANGED, machine, row.micro_batch, rates).communication
+        exchanged = StepModel(recipe, trace, _EXCHANGED, machine, rates).exchange()
         taken = replace(taken, micro=replace(taken.micro, communication=exchanged))
     update = 0.0 if row.what == "forward" else _UPDATE.get(row.who, 1.0) * taken.update
     taken = replace(taken, update=update)
-    seconds = taken.seconds if row.clock == "true" else authors_step(taken, calibration.queue)
-    low, high = calibration.interval(machine)
-    return Interval(seconds, low * seconds, high * seconds)
-
-
-def largest(row: Published, calibration: Calibration) -> int | None:
-    """Return the micro batch at which their search for the largest one should end, by the memory model; None if there
-    was no search."""
-    allowance, gpu = calibration.allowance, gpu_named(row.gpu)
-    if row.who == "academic-pretraining":
-        return largest_micro_batch(row.recipe, row.trace, Settings.parse(row.settings), gpu, row.gpus, allowance)
-    if row.who != "timm" or row.what == "forward":
-        return None
-    # timm tries powers of two, and 1.5 times these. Its trainings keep gradients between steps, one moment and no
-    # buckets.
-    trace = row.trace
-    fp32 = 4 * trace.parameters
-    room = usable(gpu, allowance) - workspace(allowance, row.gpus)
-    peaks = (trace.total("saved") + trace.rest.cost(part) for part in ("head", "body"))
-    moments = (Moment(fp32, fp32, fp32, activations, buckets=0.0, temporaries=0.0) for activations in peaks)
-    most = min(moment.examples(room, allowance.spread) for moment in moments)
-    power = 1 << (int(most).bit_length() - 1)
-    return power * 3 // 2 if most >= 1.5 * power else power
+    return taken.seconds if row.clock == "true" else authors_step(taken, calibration.queue)
 
 
 def _no_builder(custom_kernels: bool, attention: str) -> NoReturn:
-    raise RuntimeError("a model that others measured is built by benchmarks/elsewhere.py alone")
+    raise RuntimeError("a model that others measured is built by tools/elsewhere.py alone")
 
 
 def _forward(trace: Trace) -> Trace:

@@ -8,7 +8,6 @@ from dataclasses import asdict, astuple, dataclass
 from statistics import median
 from typing import Any
 
-from repro import command
 from repro.datafile import columns
 from repro.formats import by_machine, figures, size
 from repro.installation import installed
@@ -18,12 +17,12 @@ from repro.record import Record
 from repro.validity import Answer, larger_may_fit
 
 from .. import models
-from .calibration import Calibration, limited
+from .calibration import EVERYTHING, Calibration, calibrations, limited
 from .forecast import Forecast, forecast
 from .hardware import Machine
 from .memory import Memory
 from .time import Step
-from .traces import PAPER_STACK, Traced, can_trace
+from .traces import PAPER_STACK, Traced
 
 _MEMORY, _SECONDS = columns(Memory), columns(Step)
 _TRACED = tuple(f"traced_{package}" for package in columns(Traced))
@@ -82,15 +81,23 @@ def sentence(ranked: Sequence[Forecast], stack: str, known: str = "") -> str:
     cell = f"{models.find(best.recipe).name} on {nodes}{best.machine.gpus} x {best.machine.gpu.name}"
     if best.days is None:
         return f"{cell}: {known}predicted infeasible with every combination of settings: {why}."
-    sure = "no interval is known: the paper measured no such machine"
-    if best.settings.parts:
-        sure = "no interval is known: nothing was measured on a GPU with these parts"
-    if best.bounds:
-        low, high = map(figures, best.bounds)
-        sure = f"{low} to {high}: 8 of 10 unseen cells and trials lie in such an interval"
-    days = f"predicted {figures(best.days.value)} days ({sure})"
+    days = f"predicted {figures(best.days.value)} days ({_sure(best)})"
     answer = f"{cell}: {known}{days} with {best.settings.id}, on {stack}."
     return f"{answer} A dash is infeasible: {why}." if why else answer
+
+
+def _sure(best: Forecast) -> str:
+    """Describe the interval of predicted days, or say why there is none."""
+    if best.bounds:
+        low, high = map(figures, best.bounds)
+        return f"{low} to {high}: 8 of 10 unseen cells and trials lie in such an interval"
+    if best.settings.parts:
+        return "no interval is known: nothing was measured on a GPU with these parts"
+    errors = calibrations()[EVERYTHING].errors
+    if best.machine.kind in errors.intervals:
+        return "no interval is known: the paper measured no such machine"
+    worst = f"{errors.worst_gpu}, was off by a factor of {errors.worst_factor:.2f} in the median"
+    return f"no GPU of this kind was measured: of those held out the worst, {worst}"
 
 
 def _reasons(ranked: Sequence[Forecast]) -> str:
@@ -111,8 +118,8 @@ def cell_row(cell: Cell, best: Forecast) -> dict[str, Any]:
         "state": cell.state,
         "expected_days": cell.days,
         "predicted_days": best.days and best.days.value,
-        "predicted_days_low": best.days and best.days.low,
-        "predicted_days_high": best.days and best.days.high,
+        "predicted_days_low": best.bounds and best.bounds[0],
+        "predicted_days_high": best.bounds and best.bounds[1],
         "predicted_authors_days": best.authors_days,
         "predicted_settings": best.settings.id if best.feasible else None,
         "predicted_micro_batch": best.micro_batch or None,
@@ -173,8 +180,7 @@ def traced(stack: Traced, why: str) -> str:
     others = [f"{package} {version}" for package, version in here if version != getattr(stack, package)]
     if not others:
         return f"{from_traces(stack)}, {why}."
-    rebuild = f", which {command()} predict --rebuild-traces can trace" if can_trace() else ""
-    return f"{from_traces(stack)}, {why}; installed is {', '.join(others)}{rebuild}."
+    return f"{from_traces(stack)}, {why}; installed is {', '.join(others)}."
 
 
 def from_traces(stack: Traced) -> str:

@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from repro import command, files
+from repro import files
 from repro.console import UserError
 from repro.datafile import columns
 from repro.installation import installed
@@ -40,6 +40,7 @@ class Traced:
 _PACKAGES = columns(Traced)
 Stack = Literal["paper", "today"]  # the paper's, or the newest that is traced
 PAPER_STACK = Traced("4.42.3", "1.0.31", "2.13.0")  # transformers of the paper's release
+_WAY_OUT = "restore it, or in a checkout make those of the installed stack by python -m tools.traces"
 TRACING_TORCH = "2.4"  # the first that supports custom operators
 
 
@@ -99,7 +100,7 @@ class Trace:
         """Return a cost of the whole model."""
         return sum((part.cost(key) * part.count for part in self.parts), NOTHING)
 
-    @property
+    @cached_property
     def parameters(self) -> float:
         return self.total("parameters").fixed
 
@@ -130,7 +131,7 @@ def load(stack: Traced, folder: Path = FOLDER) -> dict[tuple[str, Scale, Variant
     try:
         found = [_trace(plain) for plain in json.loads(files.read(file))]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: no traces ({error}); {command()} predict --rebuild-traces makes them") from None
+        raise UserError(f"{file}: no traces ({error}); {_WAY_OUT}") from None
     return {(trace.recipe, trace.scale, trace.variant): trace for trace in found}
 
 
@@ -147,7 +148,7 @@ def find(
         if (recipe, scale, candidate) in known:
             return known[recipe, scale, candidate]
     raise UserError(
-        f"{recipe} ({scale}) has no trace of {stack}: {command()} predict --rebuild-traces makes those of the "
+        f"{recipe} ({scale}) has no trace of {stack}: in a checkout python -m tools.traces makes those of the "
         "installed stack"
     )
 
@@ -170,7 +171,7 @@ def nearest(packages: Mapping[str, str], folder: Path = FOLDER) -> Traced:
     version, the same over all; for a missing package, the newest. Raise UserError if no traces are shipped."""
     known = shipped(folder)
     if not known:
-        raise UserError(f"{folder}: no traces; {command()} predict --rebuild-traces makes them")
+        raise UserError(f"{folder}: no traces; {_WAY_OUT}")
     for package in _PACKAGES:
         version: Callable[[Traced], str] = attrgetter(package)
         wanted = _nearest(packages.get(package), [version(stack) for stack in known])

@@ -7,9 +7,10 @@ from statistics import median
 
 from ..paper.gpus import Gpu
 from ..predict.calibration import Probes, here
+from ..predict.constants import Rates
 from ..predict.forecast import trace_of
 from ..predict.hardware import Machine
-from ..predict.time import Rates, exchange_seconds, sharing_seconds, update_exchange_seconds
+from ..predict.time import StepModel
 from ..predict.traces import nearest_here
 from ..record import Record, Trial, derive
 from ..validity import Answer
@@ -29,19 +30,17 @@ class Projection:
             return record
         recipe, settings = record.recipe_and_settings
         machine, rates = self._machine(record.count, record.memory_limit)
-        trace, times = trace_of(recipe, machine, settings, nearest_here()), record.times.device_times[0]
-        assert record.batch.micro_batch is not None
-        busy, updating = median(times["with"]), median(times["update"])
-        reducing = exchange_seconds(recipe, trace, settings, machine, record.batch.micro_batch, rates, busy)
+        model = StepModel(recipe, trace_of(recipe, machine, settings, nearest_here()), settings, machine, rates)
+        reducing = model.exchange()
         record.communication = {
             "without": reducing if settings.reduces_every_micro_step else 0.0,
             "with": reducing,
-            "update": update_exchange_seconds(recipe, trace, settings, machine, rates),
+            "update": model.weight_exchange(),
         }
         copying = waiting = 0.0
         if settings.offloading:
             host = self._host or record.count * machine.bandwidth  # a CPU was probed by so many processes at once
-            copying, waiting = sharing_seconds(recipe, trace, settings, machine, rates, host, updating)
+            copying, waiting = model.sharing(host, median(record.times.device_times[0]["update"]))
         record.sharing = {"without": copying, "with": copying, "update": waiting}
         record.derived = derive(record, gpu)
         return record

@@ -1,26 +1,22 @@
-"""What others measured and published, beside what is predicted for it: nothing of it was fitted to.
+"""Trace the models of expected/elsewhere.csv on the installed stack: what others, or we, measured besides the recipes.
 
-The models are not the recipes, but are made of the same parts: timm's ViT and ConvNeXt in fp16 under autocast;
-llm-foundry's decoders, which have as many weights as GPT-2's, sharded as by FSDP's stage 3; NVIDIA's BERT-large in half
-precision throughout; a GPT-NeoX decoder under ZeRO-1; and Pythia-1.4B, as the authors ran it. Their traces are shipped
-(see repro/predict/published.py); --trace makes them again on the installed stack.
+    python -m tools.elsewhere
+
+The models are made of the same parts as the recipes: timm's ViT and ConvNeXt in fp16 under autocast; llm-foundry's
+decoders, which have as many weights as GPT-2's; NVIDIA's BERT-large in half precision throughout; a GPT-NeoX decoder;
+and a Llama. The authors' Pythia-1.4B is a recipe. Takes two minutes.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from repro.formats import FORMATS, render
 from repro.models.recipe import Recipe
-from repro.predict import calibration, traces
-from repro.predict.calibration import EVERYTHING, Calibration
-from repro.predict.published import FOLDER, HeldOut, Published, held_out, largest, published
+from repro.predict import traces
+from repro.predict.published import FOLDER, Published, published
 from repro.predict.traces import Trace
 
 if TYPE_CHECKING:
@@ -35,56 +31,6 @@ _DECODERS = {
     "mpt-3b": (32, 2560, 20),
     "mpt-7b": (32, 4096, 32),
 }
-
-
-def row(each: HeldOut, fitted: Calibration) -> dict[str, Any]:
-    what = each.published
-    return {
-        "who": what.who,
-        "model": what.model,
-        "gpu": what.gpu,
-        "gpus": what.gpus,
-        "what": what.what,
-        "settings": what.settings,
-        "compiled": what.compiled,
-        "mbs": what.micro_batch,
-        "largest predicted": largest(what, fitted),
-        "clock": what.clock,
-        "measured (ms)": round(1e3 * what.seconds, 1),
-        "predicted (ms)": round(1e3 * each.predicted.value, 1),
-        "predicted/measured": round(each.ratio, 3),
-        "inside the interval": each.inside,
-    }
-
-
-def rows() -> list[dict[str, Any]]:
-    fitted = calibration.calibrations()[EVERYTHING]
-    return [row(each, fitted) for each in held_out(fitted)]
-
-
-def summary(found: Sequence[HeldOut]) -> list[dict[str, Any]]:
-    """Return a row for each source, kind of measurement and GPU: the table of docs/prediction.md."""
-
-    def source(each: HeldOut) -> tuple[str, str, str]:
-        return each.published.who, each.published.what, each.published.gpu
-
-    lines = []
-    # In the file's order, in which a source's rows of one kind are adjacent.
-    for (who, what, gpu), members in groupby(found, key=source):
-        group = list(members)
-        ratios = [each.ratio for each in group]
-        lines.append(
-            {
-                "who": who,
-                "what": "training steps" if what == "step" else "forward passes",
-                "GPU": gpu,
-                "rows": len(group),
-                "predicted over measured": " to ".join(dict.fromkeys(f"{f(ratios):.2f}" for f in (min, max))),
-                "median error": f"{100 * median(abs(ratio - 1) for ratio in ratios):.0f} %",
-                "inside the interval": sum(each.inside for each in group),
-            }
-        )
-    return lines
 
 
 def traced(rows: Iterable[Published]) -> Iterator[Trace]:
@@ -115,6 +61,8 @@ def buildable(row: Published) -> Recipe:
             return replace(row.recipe, build=lambda *_: _bert(row.recipe))
         case "gpt-neox":
             return replace(row.recipe, build=lambda *_: _neox(row.recipe))
+        case "repro":
+            return replace(row.recipe, build=lambda *_: _llama(row.recipe))
         case "academic-pretraining":
             return row.recipe
 
@@ -199,6 +147,30 @@ def _neox(recipe: Recipe) -> nn.Module:
     return LanguageModelling(GPTNeoXForCausalLM(config))
 
 
+def _llama(recipe: Recipe) -> nn.Module:
+    """Return the model of results/llama-h100: the llama.json of docs/own-model.md."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from repro.models.objective import LanguageModelling
+    from repro.models.pythia import custom_attention
+    from repro.models.recipe import Text
+
+    assert isinstance(recipe.inputs, Text)
+    config = LlamaConfig(
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=22,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+        vocab_size=recipe.inputs.vocabulary,
+        max_position_embeddings=recipe.inputs.sequence,
+        tie_word_embeddings=False,
+        use_cache=False,
+        attn_implementation=custom_attention("sdpa"),
+    )
+    return LanguageModelling(LlamaForCausalLM(config))
+
+
 def _timm(name: str, custom_kernels: bool) -> nn.Module:
     import timm
     from timm.layers import set_fused_attn
@@ -209,16 +181,5 @@ def _timm(name: str, custom_kernels: bool) -> nn.Module:
     return ImageClassification(timm.create_model(name))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--format", choices=FORMATS, default="text")
-    parser.add_argument("--summary", action="store_true", help="a row for each source and GPU")
-    parser.add_argument("--trace", action="store_true", help="make the traces again; takes two minutes")
-    given = parser.parse_args()
-    if given.trace:
-        print(traces.save(traced(published()), FOLDER), file=sys.stderr)
-    print(render(summary(held_out(calibration.calibrations()[EVERYTHING])) if given.summary else rows(), given.format))
-
-
 if __name__ == "__main__":
-    main()
+    print(traces.save(traced(published()), FOLDER))
