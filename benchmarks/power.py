@@ -32,7 +32,7 @@ from repro.console import UserError
 from repro.formats import FORMATS, duration, render
 from repro.measure.interleaving import Scheduler
 from repro.measure.launcher import ForkServer
-from repro.record import Parts, true_step
+from repro.record import StepTimes, true_step
 
 from . import Ask, asking
 
@@ -64,7 +64,7 @@ def sample(ask: Ask, share: float, scheduler: str | None = None) -> float:
         steps=rounds([]),
         check_extrapolation=False,
     )
-    return true_step([Parts.of(outcome.value["synchronised"])], 1)
+    return true_step([StepTimes.of(outcome.value["synchronised"])], 1)
 
 
 def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:

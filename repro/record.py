@@ -21,46 +21,46 @@ Times = dict[str, list[float]]  # seconds by part of a step, one per round
 
 
 @dataclass(frozen=True)
-class Parts:
+class StepTimes:
     """Seconds of each round's parts on one rank: a micro-step `without` gradient reduction, which adds to existing
     gradients; one `with_` reduction, which starts from none; and an update."""
 
-    without: tuple[float, ...]
-    with_: tuple[float, ...]
+    no_reduce: tuple[float, ...]
+    reduce: tuple[float, ...]
     update: tuple[float, ...]
 
     @classmethod
-    def of(cls, times: Times) -> Parts:
+    def of(cls, times: Times) -> StepTimes:
         """Build from a record's raw times. `without` is empty where only the authors' sequence was timed."""
         return cls(tuple(times.get("without", ())), tuple(times["with"]), tuple(times["update"]))
 
-    def plus(self, seconds: dict[str, float] | None) -> Parts:
+    def plus(self, seconds: dict[str, float] | None) -> StepTimes:
         """Return a copy whose parts take so many seconds longer, by the names of the raw times."""
         if seconds is None:
             return self
-        parts = (("without", self.without), ("with", self.with_), ("update", self.update))
-        return Parts(*(tuple(time + seconds[name] for time in times) for name, times in parts))
+        parts = (("without", self.no_reduce), ("with", self.reduce), ("update", self.update))
+        return StepTimes(*(tuple(time + seconds[name] for time in times) for name, times in parts))
 
 
-def authors_step(host: Parts, accumulation: int) -> float:
+def authors_step(host: StepTimes, accumulation: int) -> float:
     """Return the seconds of a training step as the authors compute it: the mean time of micro-steps that all reduce, on
     the host's unsynchronised clock, times the accumulation steps, plus the mean update (their step_time.py, v1.0.0)."""
-    return mean(host.with_) * accumulation + mean(host.update)
+    return mean(host.reduce) * accumulation + mean(host.update)
 
 
-def true_steps(device: list[Parts], accumulation: int) -> list[float]:
+def true_steps(device: list[StepTimes], accumulation: int) -> list[float]:
     """Return the seconds of a training step in each round, as a user would wait for it; the slowest rank counts.
 
     All but one of a step's micro-steps add to existing gradients and, where the settings allow it, all but one do not
     reduce. The sum counts both in the same way, whichever micro-step comes first.
     """
     return [
-        max((accumulation - 1) * parts.without[number] + parts.with_[number] + parts.update[number] for parts in device)
+        max((accumulation - 1) * parts.no_reduce[number] + parts.reduce[number] + parts.update[number] for parts in device)
         for number in range(len(device[0].update))
     ]
 
 
-def true_step(device: list[Parts], accumulation: int) -> float:
+def true_step(device: list[StepTimes], accumulation: int) -> float:
     """Return the median round of `true_steps`, in seconds."""
     return median(true_steps(device, accumulation))
 
@@ -87,7 +87,7 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
     assert compared is not None
     (recipe, settings), raw = record.recipe_and_settings, record.times
     host, device, synchronised = (
-        [Parts.of(times).plus(record.communication).plus(record.sharing) for times in clock]
+        [StepTimes.of(times).plus(record.communication).plus(record.sharing) for times in clock]
         for clock in (raw.host, raw.device_times, raw.synchronised)
     )
     authors = authors_step(host[0], compared)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from repro.record import Parts, authors_step, days_of_steps, true_step, true_steps, utilisation
+from repro.record import StepTimes, authors_step, days_of_steps, true_step, true_steps, utilisation
 
 # Two ranks, three rounds, in seconds.
-FIRST = Parts(without=(1.0, 1.0, 1.0), with_=(1.5, 1.5, 3.0), update=(0.5, 0.5, 0.5))
-SECOND = Parts(without=(1.0, 2.0, 1.0), with_=(1.5, 2.5, 1.5), update=(0.5, 0.5, 1.0))
+FIRST = StepTimes(no_reduce=(1.0, 1.0, 1.0), reduce=(1.5, 1.5, 3.0), update=(0.5, 0.5, 0.5))
+SECOND = StepTimes(no_reduce=(1.0, 2.0, 1.0), reduce=(1.5, 2.5, 1.5), update=(0.5, 0.5, 1.0))
 
 
 def test_the_authors_reduce_in_every_micro_step_and_take_means() -> None:
@@ -16,7 +16,7 @@ def test_the_authors_reduce_in_every_micro_step_and_take_means() -> None:
 
 
 def test_the_authors_clock_never_looks_at_micro_steps_without_reduction() -> None:
-    slow = Parts(without=(99.0, 99.0, 99.0), with_=FIRST.with_, update=FIRST.update)
+    slow = StepTimes(no_reduce=(99.0, 99.0, 99.0), reduce=FIRST.reduce, update=FIRST.update)
     assert authors_step(slow, accumulation=4) == authors_step(FIRST, accumulation=4)
 
 
@@ -41,7 +41,7 @@ def test_the_true_step_is_the_median_round() -> None:
 
 def test_parts_are_read_from_a_records_raw_times() -> None:
     raw = {"without": [1.0, 1.0, 1.0], "with": [1.5, 1.5, 3.0], "update": [0.5, 0.5, 0.5]}
-    assert Parts.of(raw) == FIRST
+    assert StepTimes.of(raw) == FIRST
 
 
 def test_days_are_the_steps_of_the_whole_training() -> None:
