@@ -68,7 +68,7 @@ def stack(record: Record, reading: Reading) -> str:
 
 def _counts(record: Record) -> bool:
     at_cell = comparable_with_cell(record) and record.device in paper_gpus() and record.count in COUNTS
-    return at_cell and Answer.of(record) in (Answer.RAN, Answer.DOES_NOT_FIT)
+    return at_cell and Answer.of(record) in (Answer.TIMED, Answer.DOES_NOT_FIT)
 
 
 def _standing(measured: list[tuple[Record, str]]) -> list[tuple[Record, str]]:

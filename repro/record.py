@@ -93,7 +93,7 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
     authors = authors_step(host[0], compared)
     true = true_step(device, accumulation)
     waited = true_step(synchronised, accumulation)
-    peak = peak_flops(gpu, settings.precision_of(recipe.precision), record.ran.in_tf32)
+    peak = peak_flops(gpu, settings.precision_of(recipe.precision), record.as_run.in_tf32)
     flops, count = recipe.flops_per_example * recipe.batch_size, record.world
     watts = [watts for watts in record.observed.mean_power or () if watts is not None]
     return Derived(
@@ -267,7 +267,7 @@ class Guidance:
 
 
 @dataclass(frozen=True)
-class WhatRan:
+class AsRun:
     """What ran, as the first rank found it after its first training step, beside what was asked for: `precision`,
     `compiled`, `tf32` and `reduction`.
 
@@ -275,22 +275,22 @@ class WhatRan:
     `weights_held` and `moments_held` the first rank's.
     """
 
+    asked_precision: str = ""
     precision: str = ""
-    ran_precision: str = ""
     wrapper: str = ""
     optimizer: str = ""
     kernel_path: str = ""
     compiled: bool = False
     graphs: dict[str, int] | None = None
-    tf32: bool = False
-    ran_tf32: bool | None = None
+    asked_tf32: bool = False
+    tf32: bool | None = None
     reduction: str = ""
     weights: int | None = None
     weights_held: int | None = None
     moments_held: int | None = None
 
     @classmethod
-    def asked(cls, recipe: Recipe, settings: Settings, compiled: bool, tf32: bool) -> WhatRan:
+    def asked(cls, recipe: Recipe, settings: Settings, compiled: bool, tf32: bool) -> AsRun:
         """Return what is to run, before it does."""
         return cls(
             precision=settings.precision_of(recipe.precision),
@@ -302,7 +302,7 @@ class WhatRan:
     @property
     def in_tf32(self) -> bool:
         """Return whether fp32 products ran in TF32 or, where that was not checked, whether TF32 was asked for."""
-        return self.tf32 if self.ran_tf32 is None else self.ran_tf32
+        return self.asked_tf32 if self.tf32 is None else self.tf32
 
 
 @dataclass(frozen=True)
@@ -407,7 +407,7 @@ class Record(OfSettings):
     memory_limit: int | None = None
     batch: BatchSearch = field(default_factory=BatchSearch, metadata=FLAT)
     guidance: Guidance = field(default_factory=Guidance, metadata=FLAT)
-    ran: WhatRan = field(default_factory=WhatRan, metadata=FLAT)
+    as_run: AsRun = field(default_factory=AsRun, metadata=FLAT)
     times: RawTimes = field(default_factory=RawTimes, metadata=FLAT)
     derived: Derived = field(default_factory=Derived, metadata=FLAT)
     observed: Observed = field(default_factory=Observed, metadata=FLAT)
@@ -476,7 +476,7 @@ class Record(OfSettings):
         status: Status,
         reason: str = "",
         remedy: str = "",
-        ran: WhatRan | None = None,
+        ran: AsRun | None = None,
         guidance: Guidance | None = None,
     ) -> Record:
         """Build the record of a trial, or of another record's trial, from what is known at once."""
@@ -495,7 +495,7 @@ class Record(OfSettings):
             nodes=trial.nodes,
             memory_limit=trial.memory_limit,
             guidance=guidance or Guidance(),
-            ran=ran or WhatRan(),
+            ran=ran or AsRun(),
         )
 
 

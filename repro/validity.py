@@ -17,13 +17,13 @@ from .machine.environment import Environment, RunGpu
 from .machine.support import fits_papers_hosts
 from .paper.gpus import find
 from .paper.settings import Settings
-from .record import AS_TIMED, Record, Trial, WhatRan, derive
+from .record import AS_TIMED, Record, Trial, AsRun, derive
 
 
 class Answer(Enum):
     """What a record says of its settings on its machine."""
 
-    RAN = auto()  # timed, and nothing disturbed the GPU
+    TIMED = auto()  # timed, and nothing disturbed the GPU
     DISTURBED = auto()  # timed: it fits, but its speed or micro batch may not be what the GPU can do
     DOES_NOT_FIT = auto()  # ran out of the device's memory, which was all its own
     MAY_FIT = auto()  # ran out of a GPU's memory while other processes used the GPU
@@ -35,7 +35,7 @@ class Answer(Enum):
     def of(cls, record: Record) -> Answer:
         """Return what a record says. CPUs that other processes kept busy are a note beside it: `cpu_disturbance`."""
         if record.status == "ok":
-            return cls.DISTURBED if disturbance(record) else cls.RAN
+            return cls.DISTURBED if disturbance(record) else cls.TIMED
         if record.status == "out_of_memory" and not record.host_ran_out:
             return cls.MAY_FIT if gpu_disturbance(record) else cls.DOES_NOT_FIT
         if record.status == "skipped":
@@ -43,9 +43,9 @@ class Answer(Enum):
         return cls.UNKNOWN if record.status in ("interrupted", "not_measured") else cls.FAILED
 
     @property
-    def ran(self) -> bool:
+    def was_timed(self) -> bool:
         """Return whether a step was timed, disturbed or not."""
-        return self in (Answer.RAN, Answer.DISTURBED)
+        return self in (Answer.TIMED, Answer.DISTURBED)
 
     @property
     def ended(self) -> bool:
@@ -59,7 +59,7 @@ def feasible(record: Record) -> bool | None:
     A host whose memory ran out counts only for settings for which the paper's hosts have too little, too.
     """
     answer = Answer.of(record)
-    if answer.ran:
+    if answer.was_timed:
         return True
     of_host = answer is Answer.FAILED and record.host_ran_out
     too_large = of_host and not fits_papers_hosts(*record.recipe_and_settings, record.world)
@@ -69,7 +69,7 @@ def feasible(record: Record) -> bool | None:
 def is_final(record: Record) -> bool:
     """Return whether the same command may leave it as it is: what failed otherwise may be fixed by then."""
     answer = Answer.of(record)
-    return answer.ran or answer in (Answer.DOES_NOT_FIT, Answer.SKIPPED) or record.status == "timed_out"
+    return answer.was_timed or answer in (Answer.DOES_NOT_FIT, Answer.SKIPPED) or record.status == "timed_out"
 
 
 # NVML's clock event reasons. A power cap is left in: under load a board runs at its cap on both sides.
@@ -157,7 +157,7 @@ def contradiction(record: Record) -> str | None:
         return (
             f"{trial.world} devices x MBS {micro_batch} x GAS {accumulation} is not the batch size, {recipe.batch_size}"
         )
-    if not record.ran.wrapper or record.ran.weights_held is None:
+    if not record.as_run.wrapper or record.as_run.weights_held is None:
         return "it does not say what ran"
     return _contradiction_of_times(record)
 
@@ -217,7 +217,7 @@ def believed(record: Record, environment: Environment) -> Record:
     `not_measured`, with the reason."""
     if (why := _doubt(record, environment)) is None:
         return record
-    found = Record.of(record, "not_measured", why, _REMEDY, ran=WhatRan(tf32=record.ran.tf32))
+    found = Record.of(record, "not_measured", why, _REMEDY, ran=AsRun(asked_tf32=record.as_run.asked_tf32))
     return replace(found, commit=record.commit, stack_started=record.stack_started)
 
 

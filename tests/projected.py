@@ -24,7 +24,7 @@ from repro import models
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 from repro.paper.settings import NAIVE, search_space
-from repro.record import WhatRan
+from repro.record import AsRun
 
 _NEAR = 0.05  # of memory, relative
 _TRIES = 4
@@ -39,7 +39,7 @@ class Searched:
     segment at each in bytes; what ran; and the peak of its resident memory, 0 where it ran out of memory."""
 
     peaks: dict[int, int]
-    ran: WhatRan
+    ran: AsRun
     resident: int
 
     @property
@@ -67,7 +67,7 @@ def searched(
     assert memory is not None or set(statuses) == {"ok"}, f"{statuses} {first.error}\n{first.traceback}"
     fits = min(max((report.fits or 0 for report in outcome.reports), default=0) for outcome in outcomes)
     reports = [report for report in first.reports if report.fits is not None and report.fits <= fits]
-    [ran] = (report.first_step.ran for report in first.reports if report.first_step is not None)
+    [ran] = (report.first_step.as_run for report in first.reports if report.first_step is not None)
     return Searched({report.fits or 0: report.peak or 0 for report in reports}, ran, first.value or 0)
 
 

@@ -46,7 +46,7 @@ def test_the_kept_h100_trials_are_estimated_within_a_quarter_of_what_they_took()
 def test_with_the_steps_that_they_measured_each_is_estimated_within_a_quarter() -> None:
     for record in RAN:
         beside = estimate.STARTING
-        if record.ran.compiled:
+        if record.as_run.compiled:
             beside += estimate.compiling_seconds(layers(record), Settings.parse(record.settings))
         if record.recipe != "convnext":  # its search without compiling takes longer than any other's
             seconds = record.wall_seconds - beside_steps(record) + beside
@@ -54,13 +54,13 @@ def test_with_the_steps_that_they_measured_each_is_estimated_within_a_quarter() 
 
 
 def test_starting_is_the_median_of_what_the_trials_that_compile_nothing_took_beside_their_steps() -> None:
-    found = [beside_steps(record) for record in RAN if not record.ran.compiled]
+    found = [beside_steps(record) for record in RAN if not record.as_run.compiled]
     assert round(median(found), 1) == estimate.STARTING
     assert (round(min(found), 1), round(max(found), 1)) == (3.1, 12.4)
 
 
 def test_compiling_is_a_line_over_layers_twice_as_high_where_they_are_checkpointed() -> None:
-    compiled = [record for record in RAN if record.ran.compiled]
+    compiled = [record for record in RAN if record.as_run.compiled]
     plain = [record for record in compiled if "checkpointing" not in record.settings]
     [checkpointed] = [record for record in compiled if record not in plain]
     slope, intercept = linear_regression(

@@ -159,7 +159,7 @@ def test_it_runs_what_was_measured_at_the_measured_pace(run: Run, fork_server: F
         folder = tmp_path / str(number)
         assert repro("export", str(results_folder(folder / "run", found)), "--out", str(folder)).returncode == 0
         ends, kept = run(folder / SCRIPT, folder, "--max-steps", "10", world=2)
-        assert (ends, kept["wrapper"]) == ([0, 0], found.ran.wrapper)
+        assert (ends, kept["wrapper"]) == ([0, 0], found.as_run.wrapper)
         measured, trained = measured + found.derived.step_rounds, trained + kept["step_seconds"]
         if min(trained) == pytest.approx(min(measured), rel=0.1):
             break

@@ -109,7 +109,7 @@ def test_it_runs_in_the_benchmark_and_stands_for_no_cell(fork_server: ForkServer
     [trial] = trials(Options(("gan",), "naive", "tiny", (2,)), [])
     record = run(trial, Bench(fork_server, Stack(installed_packages(), None), None, tmp_path))
     assert (record.recipe, record.status, record.batch.micro_batch) == ("gan", "ok", 8), record.reason
-    assert record.ran.weights == record.ran.moments_held
+    assert record.as_run.weights == record.as_run.moments_held
     assert record.derived.true_step is not None
     assert record.derived.true_step > 0
     assert {verdict.verdict for verdict in judge_tables([record], 0.15)} == {"not_measured"}

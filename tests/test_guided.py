@@ -442,8 +442,8 @@ def test_the_search_starts_where_it_is_reported_and_goes_both_ways(trial: Callab
     downwards = next(found for found in limited if found.batch.micro_batch != 8)
     assert downwards.status == "ok"
     assert downwards.batch.micro_batch in (1, 2, 4)
-    assert downwards.ran.wrapper == upwards.ran.wrapper
-    assert downwards.ran.weights_held == upwards.ran.weights_held
+    assert downwards.as_run.wrapper == upwards.as_run.wrapper
+    assert downwards.as_run.weights_held == upwards.as_run.weights_held
     assert len(downwards.batch.peaks) == 1
 
 
@@ -458,7 +458,7 @@ def test_a_trial_ends_before_it_is_compiled_where_that_is_not_worth_it(trial: Ca
 
     found = trial(4, weigh, settings="free_lunch+fsdp_2")
     assert (found.status, found.guidance.bound, found.reason, asked) == ("skipped", 2.5, "slow", [8])
-    assert (found.times.host, found.ran.graphs, found.ran.wrapper) == ([], None, "FSDPModule")
+    assert (found.times.host, found.as_run.graphs, found.as_run.wrapper) == ([], None, "FSDPModule")
     assert [size for size, _ in found.batch.peaks] == [4, 8]
     never = trial(8, weigh)  # naive: nothing is compiled
     assert (never.status, never.guidance.uncompiled, asked) == ("ok", [], [8])
@@ -550,7 +550,7 @@ def test_what_is_skipped_says_whether_it_would_have_run_in_tf32(
     with on("A100", "roberta", tmp_path) as run:
         guide_run(run)
         records = [run.record(trial) for trial in run.trials]
-    assert {(each.status, each.ran.tf32) for each in records if each and each.settings != "naive"} == {
+    assert {(each.status, each.as_run.asked_tf32) for each in records if each and each.settings != "naive"} == {
         ("skipped", True)
     }
 

@@ -181,7 +181,7 @@ def test_the_page_has_the_launches_beside_those_that_the_traces_count(tensors: d
             one.recipe,
             Settings.parse(one.settings),
             one.batch.micro_batch,
-            one.ran.compiled,
+            one.as_run.compiled,
             (one.observed.launches or {})["with"],
         )
         for one in RAN

@@ -152,7 +152,7 @@ def test_a_method_that_only_computes_otherwise_trains_alike_and_one_that_does_no
 ) -> None:
     folder, told = finished
     found = records(folder)
-    assert [found[name].ran.optimizer for name in ("free_lunch", "fused_adamw")] == [
+    assert [found[name].as_run.optimizer for name in ("free_lunch", "fused_adamw")] == [
         "torch AdamW (tensor by tensor)",
         "torch AdamW (fused)",
     ]

@@ -339,7 +339,7 @@ def test_modern_settings_list_their_parts_and_stand_for_no_cell_and_no_search(fi
     both = found["modern+no_wrapper+fused_adam"]
     assert both.modern is not None
     assert both.modern.parts == {"no_wrapper": "exact", "fused_adam": "exact"}
-    assert both.ran.wrapper == "LanguageModelling"
+    assert both.as_run.wrapper == "LanguageModelling"
     assert {"modern+no_wrapper", "modern+fused_adam"} <= found.keys()  # all but one
     assert not any(comparable_with_cell(record) or record.comparable_with_paper for record in found.values())
     [search] = searches(found.values())

@@ -149,13 +149,13 @@ def test_the_search_ends_at_the_largest_power_of_two_that_divides_the_share(
 
 
 def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None:
-    assert accumulated.ran.wrapper == "DistributedDataParallel"
-    assert sharded.ran.wrapper == "FSDPModule"
+    assert accumulated.as_run.wrapper == "DistributedDataParallel"
+    assert sharded.as_run.wrapper == "FSDPModule"
     for record in (accumulated, sharded):
-        assert (record.ran.precision, record.ran.ran_precision) == ("bf16", "bf16")
-        assert record.ran.kernel_path == "eager attention"
-        assert record.ran.optimizer == "torch Adam (tensor by tensor)"
-        assert (record.ran.compiled, record.ran.graphs, record.ran.tf32) == (False, None, False)
+        assert (record.as_run.asked_precision, record.as_run.precision) == ("bf16", "bf16")
+        assert record.as_run.kernel_path == "eager attention"
+        assert record.as_run.optimizer == "torch Adam (tensor by tensor)"
+        assert (record.as_run.compiled, record.as_run.graphs, record.as_run.asked_tf32) == (False, None, False)
         assert record.observed.start_seconds is not None
         assert 0 < record.observed.start_seconds < record.wall_seconds
         assert record.observed.peak_memory is not None
@@ -165,17 +165,17 @@ def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None
 
 
 def test_each_rank_holds_its_share(accumulated: Record, sharded: Record) -> None:
-    weights = accumulated.ran.weights
+    weights = accumulated.as_run.weights
     assert weights
-    assert (accumulated.ran.weights_held, accumulated.ran.moments_held) == (weights, weights)
-    assert sharded.ran.weights == weights
-    assert (sharded.ran.weights_held, sharded.ran.moments_held) == pytest.approx((weights / 2, weights / 2), rel=0.01)
+    assert (accumulated.as_run.weights_held, accumulated.as_run.moments_held) == (weights, weights)
+    assert sharded.as_run.weights == weights
+    assert (sharded.as_run.weights_held, sharded.as_run.moments_held) == pytest.approx((weights / 2, weights / 2), rel=0.01)
 
 
 def test_custom_kernels_are_read_off_what_ran(measure: Measure) -> None:
-    assert "scaled_dot_product" in ok(measure("pythia-1b", "free_lunch+zero_1", 2)).ran.kernel_path
+    assert "scaled_dot_product" in ok(measure("pythia-1b", "free_lunch+zero_1", 2)).as_run.kernel_path
     mamba = ok(measure("mamba", "free_lunch", 2))
-    assert mamba.ran.kernel_path == "slow scan (transformers)"
+    assert mamba.as_run.kernel_path == "slow scan (transformers)"
     [warning] = mamba.warnings
     assert warning.startswith("a CPU has none of Mamba's custom kernels: ")
 
@@ -183,7 +183,7 @@ def test_custom_kernels_are_read_off_what_ran(measure: Measure) -> None:
 def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_it(
     measure: Measure, in_ranks: Callable[..., list[Any]]
 ) -> None:
-    assert ok(measure("mamba", "zero_1", 2)).ran.optimizer == "torch AdamW (tensor by tensor)"
+    assert ok(measure("mamba", "zero_1", 2)).as_run.optimizer == "torch AdamW (tensor by tensor)"
     [output] = in_ranks("ways_to_update")
     assert output == [
         "torch Adam (tensor by tensor)",
@@ -195,15 +195,15 @@ def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_i
 
 def test_a_precision_that_cannot_run_is_reported(measure: Measure) -> None:
     record = ok(measure("pythia-160m", "zero_1", 2))
-    assert (record.ran.precision, record.ran.ran_precision) == ("fp16", "bf16")
+    assert (record.as_run.asked_precision, record.as_run.precision) == ("fp16", "bf16")
     assert record.warnings == ["DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16"]
 
 
 def test_free_lunch_is_compiled_and_says_into_what(measure: Measure) -> None:
     record = ok(measure("vit", "free_lunch"))
-    assert record.ran.compiled
-    assert record.ran.graphs is not None
-    assert record.ran.graphs["compiled"] >= 1
+    assert record.as_run.compiled
+    assert record.as_run.graphs is not None
+    assert record.as_run.graphs["compiled"] >= 1
     assert record.warnings == []
 
 
@@ -323,7 +323,7 @@ def test_the_true_clock_charges_it_once_and_waits_for_the_slowest_rank(
 
 
 def test_sharded_gradients_are_reduced_every_time(accumulated: Record, sharded: Record) -> None:
-    assert (accumulated.ran.reduction, sharded.ran.reduction) == ("last micro-step", "every micro-step")
+    assert (accumulated.as_run.reduction, sharded.as_run.reduction) == ("last micro-step", "every micro-step")
     accumulation = sharded.batch.accumulation
     assert accumulation == 4
     rounds = [
@@ -500,7 +500,7 @@ def test_a_micro_batch_that_others_left_no_room_for_may_fit_another_time(
     assert _fit(attempt, 16, start, record) == 2
     output = f"a larger micro batch ran out of memory as {beside}" if beside else None
     assert (record.status, larger_may_fit(record), disturbance(record)) == ("ok", output, output)
-    assert Answer.of(record) is (Answer.DISTURBED if beside else Answer.RAN)
+    assert Answer.of(record) is (Answer.DISTURBED if beside else Answer.TIMED)
 
 
 def test_the_memory_of_the_host_does_not_go_by_the_micro_batch_in_a_search_either() -> None:
@@ -608,7 +608,7 @@ def test_a_rank_that_was_killed_as_memory_ran_out_tells_why_none_is_left_to_tell
 def test_a_model_that_was_to_be_compiled_and_has_no_graph_is_no_measurement(tmp_path: Path) -> None:
     for graphs in (None, {"compiled": 0, "breaks": 3, "recompilations": 0}):
         record = altered(Record.of(Trial("vit", "tiny", "free_lunch", "cpu", 1), "ok"), micro_batch=4, accumulation=4)
-        record.ran = replace(record.ran, compiled=True)
+        record.as_run = replace(record.as_run, compiled=True)
         take([timed(0, graphs)], record, tmp_path)
         assert (record.status, record.derived.authors_days, record.derived.true_days) == ("crashed", None, None)
         assert "the model ran uncompiled" in record.reason
@@ -668,9 +668,9 @@ def test_the_compilers_processes_are_gone_before_anything_is_timed(in_ranks: Cal
 
 def test_torch_compile_reaches_into_the_layers_that_fsdp_shards(measure: Measure) -> None:
     record = ok(measure("vit", "free_lunch+checkpointing+fsdp_3", 2))
-    assert record.ran.compiled
-    assert record.ran.graphs is not None
-    assert record.ran.graphs["layers"] == 2
+    assert record.as_run.compiled
+    assert record.as_run.graphs is not None
+    assert record.as_run.graphs["layers"] == 2
     assert record.warnings == []
 
 
@@ -721,7 +721,7 @@ def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(fork_server:
     server: Any = FailsAtTheModel(fork_server)
     bench = Bench(server, Stack(PACKAGES, None), None, tmp_path)
     record = ok(run(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
-    assert (record.ran.compiled, record.ran.graphs) == (False, None)
+    assert (record.as_run.compiled, record.as_run.graphs) == (False, None)
     [warning] = record.warnings
     assert warning.startswith("crashed while compiled, measured uncompiled: ")
     assert "\n" not in warning
@@ -796,7 +796,7 @@ def test_what_a_killed_compiler_left_is_compiled_again(
     server: Any = CutShort(fork_server)
     bench = Bench(server, Stack(PACKAGES, None), None, tmp_path)
     record = ok(run(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
-    assert (record.ran.compiled, record.warnings, server.cleaned) == (True, [], 1)
+    assert (record.as_run.compiled, record.warnings, server.cleaned) == (True, [], 1)
 
     variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     assert in_ranks("compiled_sum", variables=variables) == [3.0]
@@ -838,7 +838,7 @@ def test_tf32_that_is_asked_for_and_does_not_run_is_reported(fork_server: ForkSe
         job = Job("repro.measure.phases:fit", known | {"tf32": tf32}, 1, str(tmp_path / "log"), timeout=60)
         [outcome] = fork_server.call(job)
         [step] = [report.first_step for report in outcome.reports if report.first_step is not None]
-        assert not step.ran.ran_tf32, "a CPU has none"
+        assert not step.as_run.tf32, "a CPU has none"
         assert [warning.partition(",")[0] for warning in step.warnings] == ["asked for TF32"] * tf32
 
 

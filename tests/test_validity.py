@@ -30,7 +30,7 @@ def left(status: Status, recipe: str = "pythia-410m", settings: str = "naive", *
 
 # --- The table ---
 
-RAN, DISTURBED, FAILED, UNKNOWN = Answer.RAN, Answer.DISTURBED, Answer.FAILED, Answer.UNKNOWN
+RAN, DISTURBED, FAILED, UNKNOWN = Answer.TIMED, Answer.DISTURBED, Answer.FAILED, Answer.UNKNOWN
 # By status: alone on the GPU, beside others on it, and where it was the host's memory that ran out.
 TABLE: dict[Status, tuple[Answer, Answer, Answer]] = {
     "ok": (RAN, DISTURBED, RAN),
@@ -73,7 +73,7 @@ def test_a_record_that_its_folder_does_not_support_is_no_answer_whatever_its_sta
 
 
 def test_answers_that_ran_and_trials_that_ended() -> None:
-    assert {each for each in Answer if each.ran} == {Answer.RAN, Answer.DISTURBED}
+    assert {each for each in Answer if each.was_timed} == {Answer.TIMED, Answer.DISTURBED}
     assert {each for each in Answer if not each.ended} == {Answer.SKIPPED, Answer.UNKNOWN}
 
 
@@ -89,13 +89,13 @@ def test_others_that_left_no_room_for_a_larger_micro_batch_disturb_what_ran() ->
     found = left("ok", full=[OTHERS["another container"]])
     assert Answer.of(found) is Answer.DISTURBED
     assert disturbance(found) == "a larger micro batch ran out of memory as others had 20.0 GB of the GPU's memory"
-    assert Answer.of(left("ok", full=[ALONE])) is Answer.RAN
+    assert Answer.of(left("ok", full=[ALONE])) is Answer.TIMED
 
 
 def test_others_on_the_cpus_of_a_cpu_are_a_note_beside_its_answer() -> None:
     """A computer is hardly ever alone: the note says so, and a comparison that needs to know interleaves."""
     busy = record("pythia-410m", "naive", 3.0, "cpu", 1, scale="tiny", busy_cpus=1.5)
-    assert Answer.of(busy) is Answer.RAN
+    assert Answer.of(busy) is Answer.TIMED
     full = dataclasses.replace(busy, status="out_of_memory")
     assert Answer.of(full) is Answer.DOES_NOT_FIT
 

@@ -170,7 +170,7 @@ class Driver:
 
         output_json["commit_info"] = _commit_info(self.run.environment.commit)
         kept_cases = output_json["benchmarks"]
-        standing = {_case(id) for id in self.run.ran} - {case["name"] for case in kept_cases}
+        standing = {_case(id) for id in self.run.timed_ids} - {case["name"] for case in kept_cases}
         file = self.run.results.folder.resolve() / BENCHMARK
         kept_cases += [case for case in _cases(file) if case["name"] in standing]
         try:

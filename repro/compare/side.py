@@ -141,9 +141,9 @@ def _without_repeated(records: Sequence[Record]) -> list[Record]:
     of_id = {record.id: record for record in records if Answer.of(record).ended}
     latest = [record for record in records if of_id.get(record.id) is record]
     stands = {key(record): record for record in latest}
-    stands |= {key(record): record for record in latest if Answer.of(record).ran}
+    stands |= {key(record): record for record in latest if Answer.of(record).was_timed}
     return [
-        each for each in records if (answer := Answer.of(each)).ran or not answer.ended or each is stands[key(each)]
+        each for each in records if (answer := Answer.of(each)).was_timed or not answer.ended or each is stands[key(each)]
     ]
 
 

@@ -97,7 +97,7 @@ def only_in(side: Side, other: Side) -> list[Alone]:
 
 def _shown(records: Sequence[Record]) -> Record:
     """Return the latest record that ran, else the latest, to describe the trial."""
-    return next((record for record in reversed(records) if Answer.of(record).ran), records[-1])
+    return next((record for record in reversed(records) if Answer.of(record).was_timed), records[-1])
 
 
 def compare_trial(
@@ -114,7 +114,7 @@ def compare_trial(
     for side, kept in zip((before, after), sides, strict=True):
         if not kept:
             return replace(compared, reason=_all_discarded(side))
-    ran = [[record for record in side if Answer.of(record).ran] for side in sides]
+    ran = [[record for record in side if Answer.of(record).was_timed] for side in sides]
     shares = [1 - len(runs) / len(side) for runs, side in zip(ran, sides, strict=True)]
     failures = _failures(*sides)
     if not any(ran):
@@ -134,7 +134,7 @@ def _of_what_ran(compared: Compared, ran: Sequence[Sequence[Record]], drift: flo
     """Compare a trial by the times of both sides, each of which has some."""
     if obstacle := _another_recipe(*ran):
         return replace(compared, reason=obstacle)
-    valid = [[record for record in side if Answer.of(record) is Answer.RAN] for side in ran]
+    valid = [[record for record in side if Answer.of(record) is Answer.TIMED] for side in ran]
     for side, kept in zip(ran, valid, strict=True):
         if not kept:
             return replace(compared, reason=_all_discarded(side))
@@ -199,7 +199,7 @@ def _failed(side: Sequence[Record]) -> str:
     """Describe the failures of one side, by status, with the most frequent reason of each."""
     reasons: dict[str, list[str]] = {}
     for record in side:
-        if not Answer.of(record).ran:
+        if not Answer.of(record).was_timed:
             reasons.setdefault(record.status, []).append(record.reason or "no reason recorded")
     count = (lambda number: f"{number} of {len(side)} processes ") if len(side) > 1 else lambda number: ""
     return ", ".join(f"{count(len(said))}{status}: {mode(sorted(said))}" for status, said in sorted(reasons.items()))
@@ -211,7 +211,7 @@ def _all_discarded(side: Sequence[Record]) -> str:
 
 
 def _half(records: Sequence[Record]) -> Half:
-    valid = [record for record in records if Answer.of(record) is Answer.RAN]
+    valid = [record for record in records if Answer.of(record) is Answer.TIMED]
     answers = Counter(map(Answer.of, records))
     discarded = answers[Answer.DISTURBED] + answers[Answer.MAY_FIT]
     return Half(
@@ -266,8 +266,8 @@ def _gpus(known: Environment) -> str | None:
 def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
     """Explain why the recipes differ, or return "". One side may have two, if a recipe changed between its runs."""
     takes: dict[str, Callable[[Record], object]] = {
-        "weights": lambda record: record.ran.weights,
-        "precision": lambda record: record.ran.precision or None,
+        "weights": lambda record: record.as_run.weights,
+        "precision": lambda record: record.as_run.asked_precision or None,
         "batch": _batch,
     }
     for what, take in takes.items():
@@ -310,12 +310,12 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
     """Return what else changed between the measured records of a trial; numbers are medians over processes. Nothing
     that only one side records is a change."""
     words: list[tuple[str, Callable[[Record], str | None]]] = [
-        ("kernel path", lambda record: record.ran.kernel_path),
-        ("precision", lambda record: record.ran.ran_precision),
-        ("wrapper", lambda record: record.ran.wrapper),
-        ("optimizer", lambda record: record.ran.optimizer),
-        ("compiled", lambda record: "yes" if record.ran.compiled else "no"),
-        ("TF32", lambda record: "on" if record.ran.in_tf32 else "off"),
+        ("kernel path", lambda record: record.as_run.kernel_path),
+        ("precision", lambda record: record.as_run.precision),
+        ("wrapper", lambda record: record.as_run.wrapper),
+        ("optimizer", lambda record: record.as_run.optimizer),
+        ("compiled", lambda record: "yes" if record.as_run.compiled else "no"),
+        ("TF32", lambda record: "on" if record.as_run.in_tf32 else "off"),
     ]
     graphs = [("graphs", "compiled"), ("graph breaks", "breaks"), ("recompilations", "recompilations")]
     words += [(what, _of_graphs(key)) for what, key in graphs]
@@ -337,7 +337,7 @@ def _by_chance(take: Callable[[Record], float | None], before: Sequence[Record],
 
 
 def _of_graphs(key: str) -> Callable[[Record], str | None]:
-    return lambda record: str(record.ran.graphs[key]) if record.ran.graphs and key in record.ran.graphs else None
+    return lambda record: str(record.as_run.graphs[key]) if record.as_run.graphs and key in record.as_run.graphs else None
 
 
 def _moved(
@@ -452,4 +452,4 @@ def _by_pair(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 def _sample(record: Record, micro_batch: int | None) -> float | None:
     """Return the seconds of a training step; None where the process was disturbed or ran at another micro batch."""
-    return step_seconds(record) if Answer.of(record) is Answer.RAN and record.batch.micro_batch == micro_batch else None
+    return step_seconds(record) if Answer.of(record) is Answer.TIMED and record.batch.micro_batch == micro_batch else None

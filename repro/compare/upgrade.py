@@ -158,7 +158,7 @@ class Check:
             if sampled is None or sampled.id in self._failed:
                 continue
             sides = [[each for each in self.samples(arm, trial) if is_final(each)] for arm in SIDES]
-            if not all(Answer.of(each).ran for side in sides for each in side):
+            if not all(Answer.of(each).was_timed for side in sides for each in side):
                 continue
             before, after = ({each.pair for each in side} for side in sides)
             pairs = len(before & after - {None})  # None is of a check before records had pairs
@@ -192,12 +192,12 @@ class Check:
     def _measure(self, trial: Trial, arms: Sequence[_Opened], scheduler: Scheduler, pair: str) -> bool:
         """Measure a trial once in these arms, and keep the records; return False where one failed."""
         if self._devices or trial.scale == "paper":  # memory may not hold two processes
-            return all(Answer.of(arm.keep(arm.measure(trial), pair)).ran for arm in arms)
+            return all(Answer.of(arm.keep(arm.measure(trial), pair)).was_timed for arm in arms)
         works = [partial(arm.measure, trial, scheduler.address) for arm in arms]
         records = scheduler.run(works, [arm.server.stop for arm in arms])
         for arm, record in zip(arms, records, strict=True):
             arm.keep(record, pair)
-        return all(Answer.of(record).ran for record in records)
+        return all(Answer.of(record).was_timed for record in records)
 
     @contextmanager
     def _opened(self, folder: Path, arm: str, trials: Iterable[Trial]) -> Iterator[_Opened]:
@@ -230,7 +230,7 @@ class Check:
     def _failure(self, trial: Trial) -> str:
         """Describe a failure of one stack that ended the trial's pairs before the other had measured it."""
         for arm in SIDES:
-            if failed := [record for record in self.samples(arm, trial) if not Answer.of(record).ran]:
+            if failed := [record for record in self.samples(arm, trial) if not Answer.of(record).was_timed]:
                 why = f"{failed[-1].status}: {failed[-1].reason}"
                 return f"; in {self._stacks[arm].name} it failed, which ended its pairs ({why})"
         return ""

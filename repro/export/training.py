@@ -51,7 +51,7 @@ def measured(
     parts of modern training only where these are asked for. Raise UserError where there are none, or of several
     models."""
     timed = [
-        each for each in runs.records if Answer.of(each).ran and each.derived.true_step and each.origin == "measured"
+        each for each in runs.records if Answer.of(each).was_timed and each.derived.true_step and each.origin == "measured"
     ]
     ran = [each for each in timed if not Settings.parse(each.settings).methods]
     if len(ran) < len(timed):
@@ -83,8 +83,8 @@ def measured(
         best.nodes,
         best.batch.micro_batch or 1,
         best.batch.accumulation or 1,
-        best.ran.compiled,
-        best.ran.in_tf32,
+        best.as_run.compiled,
+        best.as_run.in_tf32,
         best.derived.true_step or 0.0,
         "measured",
         str(runs.run_of(best).folder),

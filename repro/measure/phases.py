@@ -20,7 +20,7 @@ from repro.machine import nvml
 from repro.machine.build_cache import disk_full
 from repro.machine.support import compiles
 from repro.paper.settings import Settings
-from repro.record import WhatRan
+from repro.record import AsRun
 
 from .. import models
 from ..models.recipe import Recipe, Scale
@@ -106,7 +106,7 @@ def _report_what_ran(
         none = f"a CPU has none of {model.name}'s custom kernels"
         warnings.append(f"{none}: what ran is the slow path that naive settings take")
     ran = replace(
-        WhatRan.asked(model, wanted, compiles(model, wanted), tf32),
+        AsRun.asked(model, wanted, compiles(model, wanted), tf32),
         ran_precision=built.precision,
         wrapper=built.wrapper,
         optimizer=optimizer_path(built.adam, watch),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..record import Times, WhatRan
+from ..record import Times, AsRun
 
 PARTS = ("without", "with", "update")  # of a round, each timed
 
@@ -14,7 +14,7 @@ class FirstStep:
     """What a rank found in its first training step, checked against what was asked for, and when the server that it was
     forked from started (epoch)."""
 
-    ran: WhatRan
+    as_run: AsRun
     stack_started: float
     warnings: list[str]
 

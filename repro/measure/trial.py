@@ -19,7 +19,7 @@ from repro.machine.build_cache import disk_full
 from repro.machine.support import Obstacle
 from repro.paper.gpus import Gpu
 from repro.paper.settings import Settings
-from repro.record import RawTimes, Record, Status, Times, Trial, WhatRan, derive
+from repro.record import RawTimes, Record, Status, Times, Trial, AsRun, derive
 from repro.validity import gpu_disturbance, larger_may_fit
 
 from ..models.recipe import Recipe
@@ -91,7 +91,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None, 
     started = time.monotonic()
     recipe, settings = trial.recipe_and_settings
     compiled, tf32 = support.compiles(recipe, settings), support.uses_tf32(settings, bench.stack)
-    record = Record.of(trial, "ok", ran=WhatRan.asked(recipe, settings, compiled, tf32))
+    record = Record.of(trial, "ok", ran=AsRun.asked(recipe, settings, compiled, tf32))
     obstacle = bench.obstacle(trial)
     try:
         if obstacle is None:
@@ -192,7 +192,7 @@ def _measure(
     if bench.cuda and settings.library == "deepspeed":
         bench.server.clean_build_caches()  # a rank killed while it builds DeepSpeed's operators leaves a lock
     share = recipe.batch_size // trial.world
-    if not record.ran.compiled:
+    if not record.as_run.compiled:
         weigh = None
     fit = partial(ranks.attempt, "fit", timed=weigh is not None)
     largest = min(share, trial.micro_batch or share & -share)  # the largest power of two that divides it
@@ -214,7 +214,7 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int, alone: bo
     while micro_batch:
         status, outcomes = ranks.attempt(
             "measure",
-            compiled=record.ran.compiled,
+            compiled=record.as_run.compiled,
             micro_batch=micro_batch,
             accumulation=share // micro_batch,
             steps=trial.steps,
@@ -226,7 +226,7 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int, alone: bo
         record.observed.busy_cpus = max(
             (outcome.busy_cpus for outcome in outcomes if outcome.busy_cpus is not None), default=None
         )
-        if status == "crashed" and record.ran.compiled and not _short_of_disk(_failure(outcomes)):
+        if status == "crashed" and record.as_run.compiled and not _short_of_disk(_failure(outcomes)):
             if not cleaned and ranks.bench.server.clean_build_caches():
                 cleaned = True
             elif _need_compiled(trial):
@@ -284,7 +284,7 @@ def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
         record.remedy = "install what it lacks, such as a C++ compiler or Python's headers"
         return False
     record.warnings.append(f"crashed while compiled, measured uncompiled: {failure.error}")
-    record.ran, record.traceback = replace(record.ran, compiled=False), failure.traceback
+    record.as_run, record.traceback = replace(record.as_run, compiled=False), failure.traceback
     return True
 
 
@@ -334,7 +334,7 @@ def _take_reports(first: Outcome, record: Record) -> None:
         if report.uncompiled is not None:
             record.guidance.uncompiled.append(report.uncompiled)
         if (step := report.first_step) is not None:
-            record.ran, record.stack_started = step.ran, step.stack_started
+            record.as_run, record.stack_started = step.as_run, step.stack_started
             record.warnings += step.warnings
 
 
@@ -432,7 +432,7 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
     record.observed.peak_memory = max(rank.peak_memory for rank in ranks)
     record.observed.warm_up_seconds = max(rank.warm_up for rank in ranks)
     graphs = ranks[0].graphs
-    record.ran = replace(record.ran, graphs=graphs)
+    record.as_run = replace(record.as_run, graphs=graphs)
     if graphs and graphs.get("layers") == 0:
         record.warnings.append(
             "torch.compile left the sharded layers as they are: only what is around them is compiled"
@@ -451,7 +451,7 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
         record.warnings.append(f"kernel launches were not counted: {why}")
     if held_down := gpu_disturbance(record):
         record.warnings.append(f"{held_down} while it was timed")
-    if record.ran.compiled and not (graphs and graphs["compiled"]):
+    if record.as_run.compiled and not (graphs and graphs["compiled"]):
         silent = "torch.compile made no graph and said nothing: the model ran uncompiled"
         _fail(record, "crashed", Outcome(0, "crashed", error=silent))
         return

@@ -91,11 +91,11 @@ def audit_measured(records: Iterable[Record]) -> list[Audited]:
         if record.scale != "paper" or record.origin != "measured" or gpu is None:
             continue
         recipe = models.find(record.recipe)
-        peak = peak_flops(gpu, recipe.precision, record.ran.in_tf32)
+        peak = peak_flops(gpu, recipe.precision, record.as_run.in_tf32)
         place = ("measured", recipe.name, record.device, record.world)
         for clock, days in (("authors", record.derived.authors_days), ("true", record.derived.true_days)):
             if days is not None and peak is not None:
-                found.append(_audited(place, Interval.exact(days), recipe, gpu, peak, record.ran.in_tf32, clock))
+                found.append(_audited(place, Interval.exact(days), recipe, gpu, peak, record.as_run.in_tf32, clock))
     return found
 
 

@@ -100,9 +100,9 @@ class Guide:
         timed, seconds = record.micro_batch_by(self.clock), record.step_by(self.clock)
         if timed is None or seconds is None:
             return
-        if record.ran.compiled and (uncompiled := self._uncompiled(record, timed)) is not None:
+        if record.as_run.compiled and (uncompiled := self._uncompiled(record, timed)) is not None:
             self._gains.append(seconds / uncompiled)
-        if compiles(self._recipe, settings) and not record.ran.compiled:
+        if compiles(self._recipe, settings) and not record.as_run.compiled:
             self._uncompilable.append(settings)
         self._note(settings, timed, seconds)
         if settings != NAIVE and seconds < self._best:

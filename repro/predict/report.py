@@ -220,7 +220,7 @@ class Comparison:
 
     @property
     def feasible_as_predicted(self) -> bool:
-        return self.forecast.feasible == Answer.of(self.record).ran
+        return self.forecast.feasible == Answer.of(self.record).was_timed
 
 
 def compared_trials(
@@ -238,7 +238,7 @@ def compared_trials(
         Comparison(predicted(record), record)
         for record in records
         if (record.device, record.count, record.nodes) == (device, machine.gpus, machine.nodes)
-        and Answer.of(record) in (Answer.RAN, Answer.DISTURBED, Answer.DOES_NOT_FIT)  # no host's memory is predicted
+        and Answer.of(record) in (Answer.TIMED, Answer.DISTURBED, Answer.DOES_NOT_FIT)  # no host's memory is predicted
     ]
 
 
@@ -249,7 +249,7 @@ def accuracy_text(found: Sequence[Comparison]) -> str:
     words = f"Feasible or not as predicted: {feasible} of {len(found)}."
     if not ratios:
         return words
-    ran = [each for each in found if Answer.of(each.record).ran and not larger_may_fit(each.record)]
+    ran = [each for each in found if Answer.of(each.record).was_timed and not larger_may_fit(each.record)]
     sizes = [each.forecast.micro_batch == each.record.batch.compared_micro_batch for each in ran]
     errors = [abs(ratio - 1) for ratio in ratios]
     near, within = sum(error <= 0.25 for error in errors), sum(0.5 <= ratio <= 2 for ratio in ratios)

@@ -48,7 +48,7 @@ def id_with(record: Record, settings: Settings) -> str:
 
 
 def _row(record: Record, without: Record | None) -> dict[str, Any]:
-    there = without if without is not None and Answer.of(without).ran else None
+    there = without if without is not None and Answer.of(without).was_timed else None
     return {
         "model": record.recipe,
         "machine": record.machine,

@@ -84,9 +84,9 @@ def _with(row: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_recipe(model: str, records: Sequence[Record]) -> dict[str, Any]:
-    there = [r for r in records if r.scale == "paper" and models.find(r.recipe).name == model and r.ran.weights]
-    counts = sorted({r.ran.weights for r in there if r.ran.weights})
-    precisions = sorted({r.ran.ran_precision for r in there if r.ran.ran_precision})
+    there = [r for r in records if r.scale == "paper" and models.find(r.recipe).name == model and r.as_run.weights]
+    counts = sorted({r.as_run.weights for r in there if r.as_run.weights})
+    precisions = sorted({r.as_run.precision for r in there if r.as_run.precision})
     return {
         "measured_parameters": counts[0] if len(counts) == 1 else None,
         "measured_precision": ", ".join(precisions) or None,

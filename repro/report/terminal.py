@@ -235,7 +235,7 @@ def summary(
     elif all(record.device == "cpu" for record in records) and not devices:
         tiny = all(record.scale == "tiny" for record in records)
         here = f"What was measured here is this CPU{', on tiny recipes' if tiny else ''}."
-        if not any(Answer.of(record).ran for record in records):
+        if not any(Answer.of(record).was_timed for record in records):
             here = "None of its trials was measured."
         lines.append(f"Why not: no GPU took part in this run. {here}")
     elif devices and not any(device.gpu and device.gpu.paper_name for device in devices):
@@ -355,7 +355,7 @@ def notes_on(record: Record) -> list[str]:
     """Return why a trial has no times, and deviations from what was asked for. Searches report skipped trials."""
     about, answer = [], Answer.of(record)
     of_part = record.modern is not None and record.status == "unsupported"  # the ablation has the reason
-    if not answer.ran and answer is not Answer.SKIPPED and not of_part:
+    if not answer.was_timed and answer is not Answer.SKIPPED and not of_part:
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     about += record.warnings
     if (others := cpu_disturbance(record.observed.busy_cpus)) is not None:

@@ -26,7 +26,7 @@ class Projection:
 
     def complete(self, record: Record, gpu: Gpu | None) -> Record:
         """Add the modelled seconds to a record that ran, and derive its values anew."""
-        if not Answer.of(record).ran:
+        if not Answer.of(record).was_timed:
             return record
         recipe, settings = record.recipe_and_settings
         machine, rates = self._machine(record.count, record.memory_limit)
@@ -82,7 +82,7 @@ class Projection:
         if answer is Answer.DOES_NOT_FIT:
             return found
         micro_batch = one.batch.micro_batch
-        if answer is not Answer.RAN or micro_batch is None or (one.batch.compared_micro_batch or 0) > share:
+        if answer is not Answer.TIMED or micro_batch is None or (one.batch.compared_micro_batch or 0) > share:
             return None
         if share % micro_batch:
             return None

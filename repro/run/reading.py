@@ -305,7 +305,7 @@ def valid_records(lines: Iterable[results.Line], place: str, problems: list[Prob
 
 def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
     """Return the record with the utilisation that today's catalogue gives. `gpus` caches the GPUs looked up so far."""
-    if not Answer.of(record).ran:
+    if not Answer.of(record).was_timed:
         return record
     if record.device not in gpus:
         gpus[record.device] = find(record.device)

@@ -26,7 +26,7 @@ from ..measure.trial import Bench
 from ..measure.trial import run as run_trial
 from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
-from ..record import Guidance, Record, Trial, WhatRan
+from ..record import Guidance, Record, Trial, AsRun
 from ..validity import Answer, believed, is_final, larger_may_fit
 from .plan import Options, limited, other_sizes, trials
 from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
@@ -193,7 +193,7 @@ class Run:
         if guide is not None and (skipped := guide.skips(settings)) is not None:
             bound, reason = skipped
             guidance = Guidance(bound=bound, bound_clock=guide.clock)
-            return self.keep(Record.of(trial, "skipped", reason, _EXHAUSTIVE, WhatRan(tf32=tf32), guidance))
+            return self.keep(Record.of(trial, "skipped", reason, _EXHAUSTIVE, AsRun(asked_tf32=tf32), guidance))
         left = self.left
         if self.estimate(trial) > left:
             return None
@@ -212,7 +212,7 @@ class Run:
                 record = run_trial(limited_trial, bench, max(1, size), weigh, alone)
         except KeyboardInterrupt:
             reason, remedy = "the run was interrupted", "run it again"
-            self.keep(Record.of(trial, "interrupted", reason, remedy, WhatRan(tf32=tf32)))
+            self.keep(Record.of(trial, "interrupted", reason, remedy, AsRun(asked_tf32=tf32)))
             raise
         self._keep_imports()
         if record.status == "timed_out" and left < trial.timeout:
@@ -292,9 +292,9 @@ class Run:
         return judge([cell], self._records.values(), published_settings(), options.tolerance, options.clock)[0]
 
     @property
-    def ran(self) -> list[str]:
+    def timed_ids(self) -> list[str]:
         """The ids of all trials of the folder that are `ok`, also of those that are none of this run's."""
-        return [id for id, record in self._records.items() if Answer.of(record).ran]
+        return [id for id, record in self._records.items() if Answer.of(record).was_timed]
 
     def records(self) -> list[Record]:
         """The records of this run's trials, in its order."""

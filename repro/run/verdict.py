@@ -136,7 +136,7 @@ def comparable_with_cell(record: Record) -> bool:
 
 def _as_in_paper(record: Record) -> bool:
     settings = Settings.parse(record.settings)
-    as_asked = record.ran.tf32 == settings.free_lunch or record.device not in paper_gpus()
+    as_asked = record.as_run.asked_tf32 == settings.free_lunch or record.device not in paper_gpus()
     return settings == settings.base and as_asked
 
 
@@ -202,7 +202,7 @@ class _Judge:
         tried = self._tried(there)
         if why := self._not_searched(tried):
             return _judgement("not_measured", why)
-        if any(Answer.of(record).ran for record in tried.records):
+        if any(Answer.of(record).was_timed for record in tried.records):
             return self._of_what_ran(tried)
         return self._of_none_ran(tried)
 
@@ -230,7 +230,7 @@ class _Judge:
     def _of_what_ran(self, tried: _Tried) -> Judgement:
         """Judge a cell of which some settings ran, by the fastest of them. For an infeasible cell, only settings that
         fit the memory of the paper's hosts count."""
-        ran = [record for record in tried.records if Answer.of(record).ran]
+        ran = [record for record in tried.records if Answer.of(record).was_timed]
         there_too = [
             record
             for record in ran
@@ -318,7 +318,7 @@ def _doubts(record: Record) -> str:
     """Describe deviations of how it ran: not as its settings ask, or on a disturbed GPU."""
     found = [
         "measured uncompiled, for compiling it crashed" if ran_uncompiled(record) else "",
-        "fp32 products ran without the TF32 asked for" if record.ran.tf32 and record.ran.ran_tf32 is False else "",
+        "fp32 products ran without the TF32 asked for" if record.as_run.asked_tf32 and record.as_run.tf32 is False else "",
         disturbance(record),
     ]
     return "; ".join(filter(None, found))
@@ -326,7 +326,7 @@ def _doubts(record: Record) -> str:
 
 def ran_uncompiled(record: Record) -> bool:
     """Return whether it was measured uncompiled although its settings ask for compiling."""
-    return Answer.of(record).ran and support.compiles(*record.recipe_and_settings) and not record.ran.compiled
+    return Answer.of(record).was_timed and support.compiles(*record.recipe_and_settings) and not record.as_run.compiled
 
 
 def differing(counts: Mapping[Word, int], words: Sequence[Word] = FAILED) -> str:
