@@ -12,9 +12,9 @@ from typing import Any
 from repro.formats import FORMATS, render
 from repro.machine.nvml import visible_devices
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job, Outcome
+from repro.measure.server import Job, RankOutcome
 
-Ask = Callable[..., list[Outcome]]
+Ask = Callable[..., list[RankOutcome]]
 
 
 def asking(server: ForkServer, folder: Path) -> Ask:
@@ -23,7 +23,7 @@ def asking(server: ForkServer, folder: Path) -> Ask:
     logs."""
     cuda = bool(visible_devices())
 
-    def ask(call: str, ranks: int = 1, scheduler: str | None = None, **arguments: Any) -> list[Outcome]:
+    def ask(call: str, ranks: int = 1, scheduler: str | None = None, **arguments: Any) -> list[RankOutcome]:
         job = Job(call, arguments, ranks, f"{folder}/log", timeout=600, cuda=cuda, scheduler=scheduler)
         outcomes = server.call(job)
         for outcome in outcomes:

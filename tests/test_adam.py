@@ -20,7 +20,7 @@ from repro.machine.support import Stack, obstacle
 from repro.measure.launcher import ForkServer
 from repro.measure.leader import Leader
 from repro.measure.phases import build_adam
-from repro.measure.server import Job, Outcome
+from repro.measure.server import Job, RankOutcome
 from repro.measure.trial import Bench, compile_adam, run
 from repro.paper.settings import Settings
 from repro.record import Trial
@@ -204,11 +204,11 @@ class Node:
     def start(self) -> None:
         pass
 
-    def call(self, job: Job) -> list[Outcome]:
+    def call(self, job: Job) -> list[RankOutcome]:
         self.calls.append(job.arguments)
         module, function = job.call.split(":")
         rank: Any = None
-        return [Outcome(0, "ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))]
+        return [RankOutcome(0, "ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))]
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_of_several_nodes_the_one_that_cannot_compile_it_is_named(tmp_path: Path
         def __init__(self) -> None:
             pass
 
-        def call(self, job: Job) -> list[Outcome]:
-            return [Outcome(0, "ok", None), Outcome(1, "ok", "nvcc fatal : no")]
+        def call(self, job: Job) -> list[RankOutcome]:
+            return [RankOutcome(0, "ok", None), RankOutcome(1, "ok", "nvcc fatal : no")]
 
     found = compile_adam(Two(), False, tmp_path)
     assert found is not None

@@ -23,7 +23,7 @@ from repro.measure.launcher import ForkServer
 from repro.measure.memory import CpuUse, busy_cpus
 from repro.measure.rank import Rank
 from repro.measure.rank_reports import Measured, Report
-from repro.measure.server import Job, Outcome
+from repro.measure.server import Job, RankOutcome
 from repro.record import Trial
 from repro.report.terminal import notes_on
 from repro.run.progress import Progress
@@ -101,7 +101,7 @@ def test_a_tick_of_each_cpu_that_worked_for_a_rank_is_nobody_elses(monkeypatch: 
     assert busy_cpus([(10.0, 20.0, 10.0)]) == pytest.approx(1.0, abs=0.01)
 
 
-def called(server: ForkServer, log: Path, call: str, scheduler: str | None = None, **arguments: Any) -> Outcome:
+def called(server: ForkServer, log: Path, call: str, scheduler: str | None = None, **arguments: Any) -> RankOutcome:
     [outcome] = server.call(Job(call, arguments, 1, str(log), 60.0, scheduler=scheduler))
     assert outcome.status == "ok", outcome.error
     return outcome

@@ -30,7 +30,7 @@ from repro.machine.support import Stack
 from repro.measure import launcher
 from repro.measure.launcher import ForkServer, ServerDiedError, StackError, Stream
 from repro.measure.rank_reports import Report
-from repro.measure.server import Job, Outcome, _Forked, _of_error, _traceback
+from repro.measure.server import Job, RankOutcome, _Forked, _of_error, _traceback
 from repro.measure.trial import Bench
 from repro.measure.trial import run as run_trial
 from repro.record import Trial
@@ -690,7 +690,7 @@ def test_a_stack_without_what_ends_a_job_is_reported_before_any(
         bare.call(job("hello", tmp_path))
 
 
-def kill_as_it_hangs(server: ForkServer, hanging: Job, pids: Path, count: int) -> Outcome:
+def kill_as_it_hangs(server: ForkServer, hanging: Job, pids: Path, count: int) -> RankOutcome:
     """Kill a server whose job hangs with so many processes, which all have to end; returns what it answered before."""
     [first] = server.call(job("who", Path(hanging.log).parent))
 

@@ -22,7 +22,7 @@ from repro.console import UserError
 from repro.measure import interleaving as turns_module
 from repro.measure.interleaving import TURN_SECONDS, Scheduler, TimeSlot
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job, Outcome
+from repro.measure.server import Job, RankOutcome
 
 
 def player(scheduler: Scheduler, name: str, output: list[str], count: int = 3) -> Callable[[], str]:
@@ -261,7 +261,7 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
 
 @pytest.mark.slow
 def test_the_ranks_of_a_job_take_their_turn_together(tmp_path: Path) -> None:
-    def job(server: ForkServer) -> list[Outcome]:
+    def job(server: ForkServer) -> list[RankOutcome]:
         return server.call(
             Job("tests.ranks:take_turns", {}, 2, f"{tmp_path}/log", timeout=60, scheduler=scheduler.address)
         )

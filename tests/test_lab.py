@@ -25,10 +25,10 @@ from repro.cli import main
 from repro.console import UserError
 from repro.lab.experiment import Experiment, batches, check_room
 from repro.lab.report import Report
-from repro.lab.specification import Trained, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
+from repro.lab.specification import TimedTraining, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
 from repro.machine import nvml
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Outcome
+from repro.measure.server import RankOutcome
 from repro.paper.gpus import find
 from tests.command_line import ROOT, one_line, process, record, refusal, repro, results_folder, started
 
@@ -36,7 +36,7 @@ InRanks = Callable[..., list[Any]]
 SMALL = ["--epochs", "3", "--images", "200"]  # 13 batches of 16, the last of 8
 
 
-def trained(epochs: int, first: float, later: float, warm: bool = False, machine: str = "2 CPUs") -> Trained:
+def trained(epochs: int, first: float, later: float, warm: bool = False, machine: str = "2 CPUs") -> TimedTraining:
     """A training of 12 batches an epoch at the paper's scale. A tenth of each epoch is reading; what the first one
     takes more is half its first batch's training, half the reading of all."""
     more = first - later
@@ -45,7 +45,7 @@ def trained(epochs: int, first: float, later: float, warm: bool = False, machine
     reading[0] = [time + more / 24 for time in reading[0]]
     training[0][0] += more / 2
     what = Training(machine, "paper", 256, 40_597, epochs, warm)
-    return Trained(what, 0.5, reading, training, [first] + [later] * (epochs - 1))
+    return TimedTraining(what, 0.5, reading, training, [first] + [later] * (epochs - 1))
 
 
 # --- What the report measured ---
@@ -226,7 +226,7 @@ def test_the_experiment_runs_on_a_cpu_and_says_what_it_scaled_down(finished: Fin
 
 def test_every_number_of_the_report_is_in_the_trainings_that_are_kept(finished: Finished) -> None:
     folder, _ = finished
-    kept = [datafile.read(path, Trained) for path in sorted(folder.glob("*-images_*.json"))]
+    kept = [datafile.read(path, TimedTraining) for path in sorted(folder.glob("*-images_*.json"))]
     assert sorted((each.what.epochs, each.what.warm) for each in kept) == [(1, False), (1, True), (3, False)]
     for each in kept:
         assert each.started > 0
@@ -317,7 +317,7 @@ def _contents(folder: Path) -> dict[Path, bytes]:
 def test_the_kept_experiments_report_is_what_its_times_give() -> None:
     kept = ROOT / "results" / "lab-cpu-1-core"
     trainings = (f"1-CPU_tiny_2537-images_{name}.json" for name in ("1-epoch", "20-epochs", "1-epoch-warm"))
-    first, whole, warm = (datafile.read(kept / name, Trained) for name in trainings)
+    first, whole, warm = (datafile.read(kept / name, TimedTraining) for name in trainings)
     found = Report(first, whole, warm, None)
     assert found.text("markdown") + "\n" == (kept / "report.md").read_text()
 
@@ -337,11 +337,11 @@ def test_the_kept_experiments_report_is_what_its_times_give() -> None:
 )
 def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict[str, Any], output: str, tmp_path: Path) -> None:
     what = Training("cpu", "tiny", 16, 32, 2)
-    kept = asdict(Trained(what, 0.5, [[0.1, 0.1]] * 2, [[0.2, 0.2]] * 2, [0.6, 0.6]))
+    kept = asdict(TimedTraining(what, 0.5, [[0.1, 0.1]] * 2, [[0.2, 0.2]] * 2, [0.6, 0.6]))
     with Experiment(tmp_path, []) as experiment:
         path = tmp_path / f"{what.id}.json"
         path.write_text(json.dumps(kept))
-        assert experiment.run(what) == (datafile.read(path, Trained), True)
+        assert experiment.run(what) == (datafile.read(path, TimedTraining), True)
         path.write_text(json.dumps(kept | changed))
         with pytest.raises(UserError) as refused:
             experiment.run(what)
@@ -386,12 +386,12 @@ def test_where_the_images_have_no_room_nothing_is_left_behind(
 @pytest.mark.parametrize(
     ("outcome", "output"),
     [
-        (Outcome(0, "crashed", error="ValueError: no luck"), "crashed, ValueError: no luck"),
-        (Outcome(0, "timed_out"), "timed_out, no reason given"),
+        (RankOutcome(0, "crashed", error="ValueError: no luck"), "crashed, ValueError: no luck"),
+        (RankOutcome(0, "timed_out"), "timed_out, no reason given"),
     ],
 )
 def test_a_training_that_fails_is_reported_with_its_log_and_nothing_is_kept_of_it(
-    outcome: Outcome, output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    outcome: RankOutcome, output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(nvml, "visible_devices", list)
     monkeypatch.setattr(ForkServer, "start", lambda server: None)

@@ -15,7 +15,7 @@ from repro.machine import environment
 from repro.machine.packages import installed_packages
 from repro.measure.launcher import ForkServer
 from repro.measure.memory import is_out_of_memory, is_the_hosts
-from repro.measure.server import Job, Outcome
+from repro.measure.server import Job, RankOutcome
 from repro.measure.trial import Bench, run
 from repro.record import Record, Trial
 from repro.validity import contradiction
@@ -38,7 +38,7 @@ class Changed:
     def start(self) -> None:
         self.server.start()
 
-    def call(self, job: Job) -> list[Outcome]:
+    def call(self, job: Job) -> list[RankOutcome]:
         return self.server.call(self.change(job))
 
 
@@ -68,8 +68,8 @@ def measure(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
 
 
 @pytest.fixture
-def allocate(fork_server: ForkServer, tmp_path: Path) -> Callable[..., list[Outcome]]:
-    def allocated(megabytes: int, memory: int | None, ranks: int = 1, **arguments: Any) -> list[Outcome]:
+def allocate(fork_server: ForkServer, tmp_path: Path) -> Callable[..., list[RankOutcome]]:
+    def allocated(megabytes: int, memory: int | None, ranks: int = 1, **arguments: Any) -> list[RankOutcome]:
         job = Job(
             call="tests.ranks:allocate",
             arguments={"megabytes": megabytes, **arguments},
@@ -92,7 +92,7 @@ def allocate(fork_server: ForkServer, tmp_path: Path) -> Callable[..., list[Outc
     [(128, 256 * MIB, "ok"), (512, 256 * MIB, "out_of_memory"), (512, None, "ok")],
 )
 def test_a_rank_gets_what_its_limit_allows_and_no_more(
-    allocate: Callable[..., list[Outcome]], by: str, megabytes: int, memory: int | None, status: str
+    allocate: Callable[..., list[RankOutcome]], by: str, megabytes: int, memory: int | None, status: str
 ) -> None:
     [outcome] = allocate(megabytes, memory, by=by)
     assert outcome.status == status
@@ -100,7 +100,7 @@ def test_a_rank_gets_what_its_limit_allows_and_no_more(
 
 @pytest.mark.parametrize(("by", "error"), [("torch", "RuntimeError"), ("python", "MemoryError")])
 def test_more_than_any_machine_has_is_out_of_memory(
-    allocate: Callable[..., list[Outcome]], by: str, error: str
+    allocate: Callable[..., list[RankOutcome]], by: str, error: str
 ) -> None:
     [outcome] = allocate(1 << 36, None, by=by)
     assert outcome.status == "out_of_memory"
@@ -108,12 +108,12 @@ def test_more_than_any_machine_has_is_out_of_memory(
     assert "allocate" in outcome.traceback
 
 
-def test_each_rank_has_a_limit_of_its_own(allocate: Callable[..., list[Outcome]]) -> None:
+def test_each_rank_has_a_limit_of_its_own(allocate: Callable[..., list[RankOutcome]]) -> None:
     outcomes = allocate(200, 256 * MIB, ranks=3, by="torch")
     assert [(outcome.status, outcome.value) for outcome in outcomes] == [("ok", 3)] * 3
 
 
-def test_the_rank_that_ran_out_says_so(allocate: Callable[..., list[Outcome]]) -> None:
+def test_the_rank_that_ran_out_says_so(allocate: Callable[..., list[RankOutcome]]) -> None:
     outcomes = allocate(384, 256 * MIB, ranks=2, by="torch", hungry=1)
     assert outcomes[1].status == "out_of_memory"
     assert outcomes[0].status != "ok"

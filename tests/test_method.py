@@ -18,7 +18,7 @@ from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
 from repro.measure.method import MethodError, load, methods_of
-from repro.measure.server import Job, Outcome
+from repro.measure.server import Job, RankOutcome
 from repro.measure.trial import Bench
 from repro.measure.trial import run as run_trial
 from repro.paper.settings import FREE_LUNCH, Settings
@@ -238,10 +238,10 @@ class Full:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._server, name)
 
-    def call(self, job: Job) -> list[Outcome]:
+    def call(self, job: Job) -> list[RankOutcome]:
         arguments = job.arguments
         if arguments.get("start", arguments.get("micro_batch", 0)) > self._most:
-            return [Outcome(0, "out_of_memory", error="full")]
+            return [RankOutcome(0, "out_of_memory", error="full")]
         fits = arguments.get("largest", 0) <= self._most
         found = self._server.call(job if fits else replace(job, arguments=arguments | {"largest": self._most}))
         return found if fits else [replace(each, status="out_of_memory", error="full") for each in found]

@@ -24,7 +24,7 @@ from repro.measure import messages
 from repro.measure.messages import ForeignError, PhaseRequest
 from repro.measure.rank import interface
 from repro.measure.rank_reports import Report
-from repro.measure.server import Job, Outcome
+from repro.measure.server import Job, RankOutcome
 from repro.record import Trial
 from repro.run.plan import Options
 from tests.command_line import ROOT, process, refusal, trial_lines
@@ -423,12 +423,12 @@ MEASURE = Job(
 )
 
 
-def answer(*outcomes: Outcome, error: str = "") -> bytes:
+def answer(*outcomes: RankOutcome, error: str = "") -> bytes:
     return messages.encode(messages.PhaseOutcomes([*outcomes], error))
 
 
 def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
-    output = answer(Outcome(1, "ok", TIMED, reports=[Report(fits=4, peak=9)]))
+    output = answer(RankOutcome(1, "ok", TIMED, reports=[Report(fits=4, peak=9)]))
     [found] = messages.outcomes(output, MEASURE, 1)
     assert found.value["host"] == ROUNDS
     assert "unknown" not in found.value
@@ -440,20 +440,20 @@ def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
 @pytest.mark.parametrize(
     "outcome",
     [
-        Outcome(0, "ok", TIMED),
-        Outcome(1, "fine", TIMED),
-        Outcome(1, "", TIMED),
-        Outcome(1, "ok", None),
-        Outcome(1, "ok", {**TIMED, "host": {**ROUNDS, "with": [1.0]}}),
-        Outcome(1, "ok", {**TIMED, "host": {**ROUNDS, "with": [1.0, 1.0, -1.0]}}),
-        Outcome(1, "ok", {**TIMED, "device": {"with": [1.0, 1.0, 1.0]}}),
-        Outcome(1, "ok", {**TIMED, "peak_memory": "much"}),
-        Outcome(1, "crashed", error=["x"]),  # type: ignore[arg-type]
-        Outcome(1, "crashed", reports=[Report(fits=4)]),
-        Outcome(1, "crashed", reports=[Report(authors={"with": [], "update": []})]),
+        RankOutcome(0, "ok", TIMED),
+        RankOutcome(1, "fine", TIMED),
+        RankOutcome(1, "", TIMED),
+        RankOutcome(1, "ok", None),
+        RankOutcome(1, "ok", {**TIMED, "host": {**ROUNDS, "with": [1.0]}}),
+        RankOutcome(1, "ok", {**TIMED, "host": {**ROUNDS, "with": [1.0, 1.0, -1.0]}}),
+        RankOutcome(1, "ok", {**TIMED, "device": {"with": [1.0, 1.0, 1.0]}}),
+        RankOutcome(1, "ok", {**TIMED, "peak_memory": "much"}),
+        RankOutcome(1, "crashed", error=["x"]),  # type: ignore[arg-type]
+        RankOutcome(1, "crashed", reports=[Report(fits=4)]),
+        RankOutcome(1, "crashed", reports=[Report(authors={"with": [], "update": []})]),
     ],
 )
-def test_an_answer_that_is_none_is_refused(outcome: Outcome) -> None:
+def test_an_answer_that_is_none_is_refused(outcome: RankOutcome) -> None:
     with pytest.raises(ForeignError):
         messages.outcomes(answer(outcome), MEASURE, 1)
 

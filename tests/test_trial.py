@@ -20,7 +20,7 @@ from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
 from repro.measure.rank_reports import Report
-from repro.measure.server import Job, Outcome
+from repro.measure.server import Job, RankOutcome
 from repro.measure.trial import Bench, _fit, _fitting, _go_uncompiled, _peaks, _status, _take, run
 from repro.paper import gpus
 from repro.record import Record, Status, Trial, derive
@@ -54,7 +54,7 @@ class InEnvironment:
     def start(self) -> None:
         self.server.start()
 
-    def call(self, job: Job) -> list[Outcome]:
+    def call(self, job: Job) -> list[RankOutcome]:
         self.jobs.append(job)
         return self.server.call(within(self.variables, job))
 
@@ -368,8 +368,8 @@ def test_the_extrapolation_is_held_against_whole_steps(accumulated: Record, shar
 
 
 def test_ranks_are_reported_as_one() -> None:
-    def rank(status: str, *fits: tuple[int, int]) -> Outcome:
-        return Outcome(0, status, reports=[Report(fits=size, peak=peak) for size, peak in fits])
+    def rank(status: str, *fits: tuple[int, int]) -> RankOutcome:
+        return RankOutcome(0, status, reports=[Report(fits=size, peak=peak) for size, peak in fits])
 
     tight, roomy = rank("out_of_memory", (1, 30), (2, 50)), rank("stopped", (1, 20), (2, 60), (4, 90))
     assert _fitting([roomy, tight]) == 2
@@ -405,7 +405,7 @@ def test_the_search_goes_up_from_its_start_and_where_that_does_not_fit_down(
     """A micro batch of 2 fits, at 4 the search ends so. After a crash what is below may fit by far less."""
     asked = []
 
-    def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
+    def attempt(start: int, largest: int) -> tuple[Status, list[RankOutcome]]:
         asked.append((start, largest))
         return search_of(end, start, largest)
 
@@ -416,13 +416,13 @@ def test_the_search_goes_up_from_its_start_and_where_that_does_not_fit_down(
     assert record.warnings == ["crashed while searching at micro batch 4: no more"] * (end == "crashed")
 
 
-def search_of(end: Status, start: int, largest: int, taken: int = 0, **known: Any) -> tuple[Status, list[Outcome]]:
+def search_of(end: Status, start: int, largest: int, taken: int = 0, **known: Any) -> tuple[Status, list[RankOutcome]]:
     """An attempt of a search on a GPU of 80 bytes, `taken` of them by others: a micro batch of 1 takes 20, of 2 takes
     40, and what is larger ends so, and is `known` of its outcome."""
     reports = [Report(gpu_memory=(80, taken))]
     reports += [Report(fits=size, peak=20 * size) for size in (1, 2) if start <= size <= largest]
     status: Status = "ok" if reports[1:] and largest <= 2 else end
-    return status, [Outcome(0, status, error="no more", traceback="here", reports=reports, **known)]
+    return status, [RankOutcome(0, status, error="no more", traceback="here", reports=reports, **known)]
 
 
 @pytest.mark.parametrize(
@@ -442,10 +442,10 @@ def test_a_search_that_crashes_on_a_gpu_has_found_what_fits_where_half_the_memor
 def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_wherever_it_began(start: int) -> None:
     """Of a network, of a killed rank: with the size before it as the largest, it would count as slow for good."""
 
-    def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
+    def attempt(start: int, largest: int) -> tuple[Status, list[RankOutcome]]:
         status: Status = "ok" if largest == 1 else "crashed"
         reports = [Report(gpu_memory=(80, 0)), *([Report(fits=1, peak=31)] if start == 1 else [])]
-        return status, [Outcome(0, status, error="NCCL error", reports=reports)]
+        return status, [RankOutcome(0, status, error="NCCL error", reports=reports)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert _fit(attempt, 16, start, record) == 0
@@ -458,24 +458,24 @@ def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_whereve
 
 def test_a_search_that_crashes_on_a_gpu_that_tells_of_no_memory_has_found_what_fits() -> None:
     reports = [Report(), Report(fits=1, peak=31)]
-    crashed = Outcome(0, "crashed", error="cuDNN error", reports=reports)
+    crashed = RankOutcome(0, "crashed", error="cuDNN error", reports=reports)
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert _fit(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 1
     assert record.warnings == ["crashed while searching at micro batch 2: cuDNN error"]
 
 
 def test_a_search_that_crashes_at_one_example_is_a_crash_of_nothing_that_fits() -> None:
-    crashed = Outcome(0, "crashed", error="NCCL error", reports=[Report(gpu_memory=(80, 0))])
+    crashed = RankOutcome(0, "crashed", error="NCCL error", reports=[Report(gpu_memory=(80, 0))])
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert _fit(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 0
     assert (record.status, record.reason) == ("crashed", "NCCL error")
 
 
 def test_what_ends_a_search_below_a_crash_is_what_it_ends_by() -> None:
-    def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
+    def attempt(start: int, largest: int) -> tuple[Status, list[RankOutcome]]:
         status: Status = "crashed" if start == 16 else "out_of_memory"
         reports = [Report(gpu_memory=(80, 0)), *([Report(fits=1, peak=31)] if start == 1 else [])]
-        return status, [Outcome(0, status, error="no more", reports=reports)]
+        return status, [RankOutcome(0, status, error="no more", reports=reports)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert _fit(attempt, 16, 16, record) == 1
@@ -516,7 +516,7 @@ def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
     """Not even CUDA starts there, and so the GPU tells of no second process."""
     reports = [Report(gpu_memory=(80 * 10**9, 79 * 10**9))]
     error = "CUDA error: out of memory"
-    full = Outcome(0, "out_of_memory", error=error, traceback="here", gpu_state={"processes": 1}, reports=reports)
+    full = RankOutcome(0, "out_of_memory", error=error, traceback="here", gpu_state={"processes": 1}, reports=reports)
     record = Record.of(Trial("vit", "paper", "naive", "H100", 1), "ok")
     assert _fit(lambda start, largest: ("out_of_memory", [full]), 16, 1, record) == 0
     assert record.reason == "not even a micro batch of 1 fits; others had 79.0 GB of the GPU's memory"
@@ -524,7 +524,7 @@ def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
     assert Answer.of(record) is Answer.MAY_FIT
 
 
-def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0, uncounted: str | None = None) -> Outcome:
+def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0, uncounted: str | None = None) -> RankOutcome:
     """What a rank tells when it has measured."""
     times = {"without": [1.0] * 3, "with": [1.0] * 3, "update": [1.0] * 3}
     value = {
@@ -539,10 +539,10 @@ def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0, u
         "launches": None if number or uncounted else {"with": 700, "update": 90},
         "uncounted": uncounted,
     }
-    return Outcome(number, "ok", value)
+    return RankOutcome(number, "ok", value)
 
 
-def take(outcomes: list[Outcome], record: Record, folder: Path) -> None:
+def take(outcomes: list[RankOutcome], record: Record, folder: Path) -> None:
     """Puts what ranks told into a record that also checks its extrapolation."""
     trial = Trial(record.recipe, "tiny", record.settings, "cpu", record.count, check_extrapolation=True)
     server: Any = None  # what it told is here
@@ -585,9 +585,9 @@ def test_a_gpu_that_was_held_down_while_it_was_timed_is_reported(tmp_path: Path)
 def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_reported(
     processes: int, of_host: bool, ends: str, remedy: str
 ) -> None:
-    def attempt(start: int, largest: int) -> tuple[Status, list[Outcome]]:
+    def attempt(start: int, largest: int) -> tuple[Status, list[RankOutcome]]:
         state: dict[str, float | None] = {"processes": processes, "throttle_reasons": 0x40}
-        full = Outcome(0, "out_of_memory", error="no more", traceback="here", of_host=of_host, gpu_state=state)
+        full = RankOutcome(0, "out_of_memory", error="no more", traceback="here", of_host=of_host, gpu_state=state)
         return "out_of_memory", [full]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
@@ -600,7 +600,7 @@ def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_reported(
 def test_a_rank_that_was_killed_as_memory_ran_out_tells_why_none_is_left_to_tell_its_traceback() -> None:
     said = "the kernel killed the process, as the host's memory ran out"
     record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
-    assert _fit(lambda start, largest: ("out_of_memory", [Outcome(0, "out_of_memory", error=said)]), 16, 1, record) == 0
+    assert _fit(lambda start, largest: ("out_of_memory", [RankOutcome(0, "out_of_memory", error=said)]), 16, 1, record) == 0
     assert (record.status, record.reason) == ("out_of_memory", f"not even a micro batch of 1 fits: {said}")
     assert (record.batch.full, record.observed.gpu_state) == ([], None)
 
@@ -714,7 +714,7 @@ def without_a_compiler(folder: Path) -> dict[str, str]:
 def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(fork_server: ForkServer, tmp_path: Path) -> None:
     @dataclass
     class FailsAtTheModel(InEnvironment):
-        def call(self, job: Job) -> list[Outcome]:
+        def call(self, job: Job) -> list[RankOutcome]:
             model = job.arguments.get("compiled", False)
             return self.server.call(within(without_a_compiler(tmp_path), job) if model else job)
 
@@ -733,10 +733,10 @@ def test_convolutions_that_lack_memory_while_timing_are_tried_at_half_the_size(
 ) -> None:
     @dataclass
     class LacksEngines(InEnvironment):
-        def call(self, job: Job) -> list[Outcome]:
+        def call(self, job: Job) -> list[RankOutcome]:
             if job.arguments.get("micro_batch", 0) > 2:
                 said = "RuntimeError: GET was unable to find an engine to execute this computation"
-                return [Outcome(0, "crashed", error=said)]
+                return [RankOutcome(0, "crashed", error=said)]
             return self.server.call(job)
 
     server: Any = LacksEngines(fork_server)
@@ -754,10 +754,10 @@ class LacksMemory(InEnvironment):
 
     of_host: bool = True
 
-    def call(self, job: Job) -> list[Outcome]:
+    def call(self, job: Job) -> list[RankOutcome]:
         if job.arguments.get("micro_batch", 0) > 2:
             said = "the kernel killed the process, as the host's memory ran out"
-            return [Outcome(0, "out_of_memory", error=said, of_host=self.of_host)]
+            return [RankOutcome(0, "out_of_memory", error=said, of_host=self.of_host)]
         return self.server.call(job)
 
 
@@ -784,9 +784,9 @@ def test_what_a_killed_compiler_left_is_compiled_again(
     class CutShort(InEnvironment):
         cleaned: int = 0
 
-        def call(self, job: Job) -> list[Outcome]:
+        def call(self, job: Job) -> list[RankOutcome]:
             if job.arguments.get("compiled") and not self.cleaned:
-                return [Outcome(0, "crashed", error="OSError: file too short")]
+                return [RankOutcome(0, "crashed", error="OSError: file too short")]
             return self.server.call(job)
 
         def clean_build_caches(self) -> int:
@@ -820,8 +820,8 @@ def test_where_nothing_can_be_compiled_free_lunch_is_unsupported(measure: Measur
 
 def test_where_nothing_can_be_compiled_the_first_error_is_named() -> None:
     """What fails halfway through its import fails in another way at the next."""
-    failed = [Outcome(0, "crashed", error="AssertionError: duplicate template name")]
-    model = Outcome(0, "crashed", error="BackendCompilerFailed: no compiler")
+    failed = [RankOutcome(0, "crashed", error="AssertionError: duplicate template name")]
+    model = RankOutcome(0, "crashed", error="BackendCompilerFailed: no compiler")
     first = {"deepspeed": "no module", "torch._inductor.lowering": "UnicodeDecodeError: 'gb18030' codec"}
     for broken, named in ((first, "UnicodeDecodeError: 'gb18030' codec"), ({}, "BackendCompilerFailed: no compiler")):
         ranks: Any = SimpleNamespace(

@@ -11,7 +11,7 @@ from .. import files, models
 from ..console import FAILED, OK, say
 from ..formats import add_format, count, counted, duration, figures
 from ..lab.report import Report, named, scaled_down, what
-from ..lab.specification import Trained, Training
+from ..lab.specification import TimedTraining, Training
 from ..machine import nvml
 from ..machine.devices import Device, gpu_of
 from ..machine.host import limited_cpus, usable_cpus
@@ -64,7 +64,7 @@ def _train(given: argparse.Namespace) -> int:
     for training in wanted.values():
         check_room(given.out, training)
     stop_on_sigterm()
-    done: dict[str, Trained] = {}
+    done: dict[str, TimedTraining] = {}
     try:
         with Experiment(given.out, devices) as experiment:
             say(f"{what(first)}; results in {given.out}")
@@ -100,5 +100,5 @@ def _checked(given: argparse.Namespace, devices: Sequence[Device]) -> tuple[int,
     return epochs, Training(machine, scale, batch, images, epochs=1)
 
 
-def _predicted(done: dict[str, Trained], training: Training) -> str:
+def _predicted(done: dict[str, TimedTraining], training: Training) -> str:
     return f", about {duration(training.epochs * done['first'].seconds[0])}" if done else ""

@@ -25,7 +25,7 @@ from ..measure.server import Job
 from ..models import gan
 from ..models.recipe import Generation
 from ..run.results import TRAININGS, TRIALS, Results
-from .specification import Trained, Training
+from .specification import TimedTraining, Training
 
 _TIME_LIMIT = 30.0 * SECONDS_A_DAY  # no limit in practice: the user watches the progress bar
 
@@ -63,7 +63,7 @@ class Experiment:
             environment.refuse_another(self.results.folder, self._environment)
         environment.keep(self._environment, self.results.folder)
 
-    def run(self, what: Training) -> tuple[Trained, bool]:
+    def run(self, what: Training) -> tuple[TimedTraining, bool]:
         """Return the training's times, and whether an earlier run in this folder took them. Raise
         TrainingFailedError."""
         path = self.results.folder / f"{what.id}.json"
@@ -98,7 +98,7 @@ class Experiment:
         if outcome.status != "ok":
             raise TrainingFailedError(f"{what.id}: {outcome.status}, {outcome.error or 'no reason given'}; see {log}")
         started = next(report.started for report in outcome.reports if report.started is not None)
-        trained = Trained(what, started, **outcome.value, busy_cpus=outcome.busy_cpus)
+        trained = TimedTraining(what, started, **outcome.value, busy_cpus=outcome.busy_cpus)
         files.replace(self.results.current / path.name, json.dumps(asdict(trained)) + "\n")
         self.results.check()
         return trained, False
@@ -124,10 +124,10 @@ def check_room(folder: Path, what: Training) -> None:
         )
 
 
-def _read(path: Path, what: Training) -> Trained:
+def _read(path: Path, what: Training) -> TimedTraining:
     """Return a training saved by an earlier run. Raise UserError if its times cannot be those of `what`."""
     try:
-        found = datafile.read(path, Trained)
+        found = datafile.read(path, TimedTraining)
         if problem := _contradiction(found, what):
             raise datafile.NotAsDeclaredError(problem)
         return found
@@ -135,7 +135,7 @@ def _read(path: Path, what: Training) -> Trained:
         raise UserError(f"{path}: not a training's times ({error}); remove the file") from None
 
 
-def _contradiction(found: Trained, what: Training) -> str | None:
+def _contradiction(found: TimedTraining, what: Training) -> str | None:
     batches = gan.batches(what.images, what.batch)
     if found.what != what:
         return f"they are of {found.what.id}"

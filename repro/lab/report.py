@@ -13,13 +13,13 @@ from ..models.gan import EPOCHS
 from ..paper.gpus import Gpu
 from ..validity import cpu_disturbance
 from . import specification
-from .specification import Epoch, Prediction, Ratio, Trained, Training
+from .specification import Epoch, Prediction, Ratio, TimedTraining, Training
 
 
 class Report:
     """The results of the experiment. CSV has only the predictions."""
 
-    def __init__(self, first: Trained, all: Trained, warm: Trained | None, gpu: Gpu | None) -> None:
+    def __init__(self, first: TimedTraining, all: TimedTraining, warm: TimedTraining | None, gpu: Gpu | None) -> None:
         self.trained = [each for each in (first, warm, all) if each is not None]
         self.scaled_down = scaled_down(first.what, all.what.epochs)
         self.predictions = [*specification.lab_predictions(), *specification.predictions(first, all, warm)]

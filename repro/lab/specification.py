@@ -62,7 +62,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TimedTraining:
     """Measured seconds of a training: reading and training of each batch, by epoch, and each epoch. `started` is the
     time from sending the job to the first epoch. `busy_cpus` is the number of CPUs that other processes used during the
     epochs, at least."""
@@ -151,7 +151,7 @@ def lab_predictions() -> list[Prediction]:
     ]  # fmt: skip
 
 
-def predictions(first: Trained, all: Trained, warm: Trained | None) -> list[Prediction]:
+def predictions(first: TimedTraining, all: TimedTraining, warm: TimedTraining | None) -> list[Prediction]:
     """Return ours: by the report's method and, given `warm`, by one that counts the warm-up once, not each epoch."""
     epochs, [one] = all.what.epochs, first.seconds
     later = mean(all.seconds[1:])
@@ -166,14 +166,14 @@ def predictions(first: Trained, all: Trained, warm: Trained | None) -> list[Pred
     ]
 
 
-def epochs_of(first: Trained, all: Trained, warm: Trained | None) -> list[Epoch]:
+def epochs_of(first: TimedTraining, all: TimedTraining, warm: TimedTraining | None) -> list[Epoch]:
     """Return the epochs that the predictions use, and those that they predict."""
     found = [_epoch("alone", first, [0]), _epoch("first", all, [0])]
     found.append(_epoch(f"later ({len(all.seconds) - 1}, mean)", all, range(1, len(all.seconds))))
     return [*found, _epoch("alone, after a warm-up", warm, [0])] if warm else found
 
 
-def why(first: Trained, all: Trained) -> list[str]:
+def why(first: TimedTraining, all: TimedTraining) -> list[str]:
     """Explain in sentences how much longer the first epoch took than a later one, and in which part."""
     alone, begin, later = epochs_of(first, all, None)
     surplus, reading = begin.total - later.total, begin.reading - later.reading
@@ -220,7 +220,7 @@ def lab_ratios() -> list[Ratio]:
     return [*found, _ratio(f"{large} : {small} CPUs", counted, *times(T4_2_CPUS, T4_16_CPUS))]
 
 
-def ratios(first: Trained, all: Trained, gpu: Gpu | None) -> list[Ratio]:
+def ratios(first: TimedTraining, all: TimedTraining, gpu: Gpu | None) -> list[Ratio]:
     """Return our GPU over the report's GPUs, per image; nothing on a CPU, an unknown GPU or for the tiny version."""
     if gpu is None or first.what.scale != "paper":
         return []
@@ -252,7 +252,7 @@ def _prediction(
     )  # fmt: skip
 
 
-def _epoch(name: str, trained: Trained, which: Sequence[int] | range) -> Epoch:
+def _epoch(name: str, trained: TimedTraining, which: Sequence[int] | range) -> Epoch:
     """Return the mean over the epochs `which`."""
     batches = [
         mean(times)

@@ -30,7 +30,7 @@ from ..machine.processes import MARK, end_with, kill_marked
 from ..models import own
 from .method import MethodFile
 from .rank_reports import Report
-from .server import Job, Outcome
+from .server import Job, RankOutcome
 
 # Loading the stack takes 5 to 60 s from a disk, and minutes from a network file system at the first time.
 LOADING_SECONDS = 600.0
@@ -99,10 +99,10 @@ class Stream:
         """Have the server run a job. It receives later messages after the job."""
         self.send(asdict(job))
 
-    def outcomes(self, job: Job) -> list[Outcome]:
+    def outcomes(self, job: Job) -> list[RankOutcome]:
         """Wait for the outcomes of the job that was begun, one per rank. The server enforces its time limit."""
         rows = self.receive(job.timeout + 60)
-        return [Outcome(**row | {"reports": datafile.value(list[Report], row["reports"])}) for row in rows]
+        return [RankOutcome(**row | {"reports": datafile.value(list[Report], row["reports"])}) for row in rows]
 
     def stop(self) -> None:
         """End the running job, if there is one; the server stays. Does nothing where the server has gone."""
@@ -207,7 +207,7 @@ class ForkServer:
         stopped = psutil.Process(self._process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         return ": another process has stopped it (SIGSTOP)" if stopped else ""
 
-    def call(self, job: Job) -> list[Outcome]:
+    def call(self, job: Job) -> list[RankOutcome]:
         """Run a job of this machine alone, whose ranks meet in a file, and return its outcomes, one per rank."""
         with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
             self.begin(replace(job, rendezvous=f"{meeting}/rendezvous"))
@@ -223,7 +223,7 @@ class ForkServer:
         with self._listening() as stream:
             stream.begin(replace(job, methods=self.methods))
 
-    def outcomes(self, job: Job) -> list[Outcome]:
+    def outcomes(self, job: Job) -> list[RankOutcome]:
         """Wait for the outcomes of the job that was begun, one per rank."""
         with self._listening() as stream:
             return stream.outcomes(job)

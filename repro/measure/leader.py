@@ -22,7 +22,7 @@ from .launcher import ForkServer, ServerDiedError, StackError
 from .mailbox import GoneError, Mailbox
 from .messages import End, ForeignError, Hello, Ready
 from .method import MethodFile, methods_text
-from .server import Job, Outcome
+from .server import Job, RankOutcome
 
 _GOODBYE = 10.0  # seconds for the other nodes to confirm the end of the run
 AGAIN = "run the same command again on all nodes, once that one is back: it resumes"
@@ -127,14 +127,14 @@ class Leader:
         """Return what this node's server imported, once it has started."""
         return self._here.imports
 
-    def call(self, job: Job) -> list[Outcome]:
+    def call(self, job: Job) -> list[RankOutcome]:
         """Run a job on all nodes, and return the outcomes of all ranks. The first node to fail stops the others."""
         self.start()
         self._refuse_lost()
         self._number += 1
         number, phase_request = self._number, messages.PhaseRequest.of(job, self._address, _free_port())
         stop, keys = f"repro/stop/{number}", {rank: f"repro/outcomes/{number}/{rank}" for rank in self._others}
-        found: dict[int, list[Outcome]] = {}
+        found: dict[int, list[RankOutcome]] = {}
         wrong: dict[int, str] = {}
 
         def answered(rank: int, text: bytes) -> None:
@@ -189,7 +189,7 @@ class Leader:
         return f"node {rank} ({self._hosts[rank]})" if rank in self._hosts else f"node {rank}"
 
 
-def failed(outcomes: list[Outcome]) -> bool:
+def failed(outcomes: list[RankOutcome]) -> bool:
     """Return whether a job has to be stopped on the other nodes."""
     return any(outcome.status != "ok" for outcome in outcomes)
 

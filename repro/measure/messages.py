@@ -17,7 +17,7 @@ from repro.paper.settings import Settings
 from .. import models
 from ..models.recipe import Scale
 from .rank_reports import PARTS, Measured, Report
-from .server import Job, Outcome
+from .server import Job, RankOutcome
 
 MOST_BYTES = 1 << 24  # of one message: hundreds of times those of the longest trial
 _MOST = 1 << 40  # upper bound of a count
@@ -160,7 +160,7 @@ class PhaseRequest:
 class PhaseOutcomes:
     """The result of a phase on a node: an outcome for each rank, or an error."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RankOutcome] = field(default_factory=list)
     error: str = ""
 
 
@@ -193,7 +193,7 @@ def phase_request(text: bytes, most_ranks: int, cuda: bool) -> PhaseRequest:
     return found
 
 
-def outcomes(text: bytes, job: Job, rank: int) -> list[Outcome]:
+def outcomes(text: bytes, job: Job, rank: int) -> list[RankOutcome]:
     """Return node `rank`'s outcomes of a job. Raises ForeignError where it answers with anything else, or with an
     error."""
     answer: PhaseOutcomes = decode(PhaseOutcomes, text)

@@ -86,7 +86,7 @@ class Job:
 
 
 @dataclass
-class Outcome:
+class RankOutcome:
     """The result of one rank: `ok` with a value, `out_of_memory`, `unsupported` or `crashed` with the error,
     `timed_out`, or `stopped`, by another rank's failure or by the client. `error` is one line, `reports` are in their
     order, `failed` is the seconds from sending the job to an error. `of_host` marks memory that ran out on the host of
@@ -201,7 +201,7 @@ class _Forked:
     before it began, `log` is what it prints to."""
 
     def __init__(self, rank: int, pid: int, pipe: int, cuda: bool, oom_kills: int, log: _Log | None = None) -> None:
-        self.outcome, self.pid, self.pipe, self._cuda, self._oom_kills = Outcome(rank), pid, pipe, cuda, oom_kills
+        self.outcome, self.pid, self.pipe, self._cuda, self._oom_kills = RankOutcome(rank), pid, pipe, cuda, oom_kills
         self._log = log
         self.hung_up = self.ended = False
         self._torn = b""
@@ -310,7 +310,7 @@ def _held_back() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def run(job: Job, stream: socket.socket) -> list[Outcome]:
+def run(job: Job, stream: socket.socket) -> list[RankOutcome]:
     """Fork the job's ranks, and wait for all, the first failure, the deadline, or any message on the stream.
 
     Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
@@ -369,9 +369,9 @@ def run(job: Job, stream: socket.socket) -> list[Outcome]:
     return [rank.outcome for rank in ranks]
 
 
-def _unforked(job: Job, failed: int, error: OSError, kills: int) -> list[Outcome]:
+def _unforked(job: Job, failed: int, error: OSError, kills: int) -> list[RankOutcome]:
     """Return the outcomes of a job of which rank `failed` could not be forked."""
-    outcomes = [Outcome(job.first + local, "stopped") for local in range(job.ranks)]
+    outcomes = [RankOutcome(job.first + local, "stopped") for local in range(job.ranks)]
     status, line, of_host = _of_error(error, kills, job.cuda)
     outcomes[failed] = replace(
         outcomes[failed], status=status, error=f"no process can be forked: {line}", of_host=of_host

@@ -26,7 +26,7 @@ from ..models.recipe import Recipe
 from .launcher import ForkServer, ServerDiedError
 from .leader import AGAIN, Leader
 from .rank_reports import Measured, Report
-from .server import Job, Outcome
+from .server import Job, RankOutcome
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class _Ranks:
         """Return the file that they print to."""
         return self.bench.logs / f"{self.trial.id.replace('/', '_')}.log"
 
-    def call(self, function: str, memory: int | None, arguments: dict[str, Any]) -> list[Outcome]:
+    def call(self, function: str, memory: int | None, arguments: dict[str, Any]) -> list[RankOutcome]:
         """Return each rank's outcome of a function of phases.py; `memory` is their limit in bytes."""
         return self.bench.server.call(
             Job(
@@ -161,7 +161,7 @@ class _Ranks:
             return {}
         return {"projected": True, "world": trial.world, "set_aside": self.bench.group_bytes if self.bench.cuda else 0}
 
-    def attempt(self, function: str, **own: Any) -> tuple[Status, list[Outcome]]:
+    def attempt(self, function: str, **own: Any) -> tuple[Status, list[RankOutcome]]:
         """Run a function that builds the model, within the memory limit; return the joint status and outcomes."""
         trial = self.trial
         arguments: dict[str, Any] = {
@@ -272,7 +272,7 @@ def _need_compiled(trial: Trial) -> bool:
     return not NEED_COMPILED.isdisjoint(parts)
 
 
-def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
+def _go_uncompiled(ranks: _Ranks, record: Record, failure: RankOutcome) -> bool:
     """Record that a model which could not be compiled is measured uncompiled. Return False, and set a status, where
     nothing can be compiled here."""
     anything = ranks.call("compile_anything", None, {})
@@ -289,7 +289,7 @@ def _go_uncompiled(ranks: _Ranks, record: Record, failure: Outcome) -> bool:
 
 
 def _fit(
-    attempt: Callable[..., tuple[Status, list[Outcome]]], share: int, start: int, record: Record, alone: bool = False
+    attempt: Callable[..., tuple[Status, list[RankOutcome]]], share: int, start: int, record: Record, alone: bool = False
 ) -> int:
     """Return the largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, without one.
 
@@ -298,7 +298,7 @@ def _fit(
     memory, which does not depend on the size.
     """
     start = min(start, share)
-    crash: Outcome | None = None
+    crash: RankOutcome | None = None
     while True:
         status, outcomes = attempt(start=start, largest=share)
         fitting, failure = _fitting(outcomes), _failure(outcomes)
@@ -326,7 +326,7 @@ def _fit(
     return fitting
 
 
-def _take_reports(first: Outcome, record: Record) -> None:
+def _take_reports(first: RankOutcome, record: Record) -> None:
     """Copy the first rank's reports of the search into the record."""
     for report in first.reports:
         if report.started is not None:
@@ -338,7 +338,7 @@ def _take_reports(first: Outcome, record: Record) -> None:
             record.warnings += step.warnings
 
 
-def _near_the_end(record: Record, failure: Outcome) -> bool:
+def _near_the_end(record: Record, failure: RankOutcome) -> bool:
     """Return whether a crash may be due to the GPU's memory, by what the size before took. False on a CPU, where a
     crash that happens only within the limit is known to be due to memory."""
     if record.device == "cpu":
@@ -347,24 +347,24 @@ def _near_the_end(record: Record, failure: Outcome) -> bool:
     return total == math.inf or record.batch.peaks[-1][1] >= _NEAR_THE_END * total
 
 
-def _authors(outcome: Outcome) -> Times:
+def _authors(outcome: RankOutcome) -> Times:
     """Return the raw times of the authors' sequence; empty where the rank did not complete it."""
     return next((report.authors for report in outcome.reports if report.authors is not None), {})
 
 
-def _gpu_memory(outcome: Outcome) -> dict[str, float | None]:
+def _gpu_memory(outcome: RankOutcome) -> dict[str, float | None]:
     """Return the memory of a rank's GPU, and how much was in use before the rank began; empty where unknown."""
     reported = next((report.gpu_memory for report in outcome.reports if report.gpu_memory is not None), None)
     return {} if reported is None else dict(zip(("memory_bytes", "taken_bytes"), reported, strict=True))
 
 
-def _full(failure: Outcome) -> list[dict[str, float | None]]:
+def _full(failure: RankOutcome) -> list[dict[str, float | None]]:
     """Return what a GPU reported as its memory ran out; empty where it did not."""
     state = _gpu_memory(failure) | (failure.gpu_state or {})
     return [state] if state and failure.status == "out_of_memory" and not failure.of_host else []
 
 
-def _peaks(outcomes: list[Outcome], fitting: int) -> list[list[int]]:
+def _peaks(outcomes: list[RankOutcome], fitting: int) -> list[list[int]]:
     """Return the micro batches up to `fitting` and the bytes that they took, on the rank that took most."""
     found: dict[int, int] = {}
     for report in (report for outcome in outcomes for report in outcome.reports):
@@ -373,12 +373,12 @@ def _peaks(outcomes: list[Outcome], fitting: int) -> list[list[int]]:
     return [[size, peak] for size, peak in sorted(found.items())]
 
 
-def _fitting(outcomes: list[Outcome]) -> int:
+def _fitting(outcomes: list[RankOutcome]) -> int:
     """Return the largest micro batch that fits on all ranks, or 0: one out of memory stops the others."""
     return min(max(report.fits or 0 for report in [Report(), *outcome.reports]) for outcome in outcomes)
 
 
-def _status(outcomes: list[Outcome]) -> Status:
+def _status(outcomes: list[RankOutcome]) -> Status:
     """Return the trial's status from its ranks', except those that were stopped for another's failure.
 
     Where one rank runs out of memory, another's collective may crash on its absence, so memory comes first.
@@ -388,14 +388,14 @@ def _status(outcomes: list[Outcome]) -> Status:
     return next(status for status in order if status in statuses)
 
 
-def _failure(outcomes: list[Outcome]) -> Outcome:
+def _failure(outcomes: list[RankOutcome]) -> RankOutcome:
     """Return the rank whose failure is the trial's: one that died without a report, else the first to fail."""
     status = _status(outcomes)
     failed = [outcome for outcome in outcomes if outcome.status == status]
     return min(failed, key=lambda outcome: outcome.failed)  # 0 for a rank that died
 
 
-def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> None:
+def _fail(record: Record, status: Status, failure: RankOutcome, at: str = "") -> None:
     """Give the record a status that is not `ok`. `at` says when the host's memory ran out, unless at a micro batch of
     1."""
     record.status, record.host_ran_out = status, failure.of_host
@@ -416,12 +416,12 @@ def _fail(record: Record, status: Status, failure: Outcome, at: str = "") -> Non
     record.traceback = failure.traceback
 
 
-def _short_of_disk(failure: Outcome) -> str | None:
+def _short_of_disk(failure: RankOutcome) -> str | None:
     """Return why a rank crashed where a disk was full, else None."""
     return disk_full(f"{failure.error}\n{failure.traceback}")
 
 
-def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -> None:
+def _take(outcomes: list[RankOutcome], trial: Trial, bench: Bench, record: Record) -> None:
     """Copy the ranks' raw times into the record, and derive its other values."""
     ranks = [value(Measured, outcome.value) for outcome in outcomes]
     record.times = RawTimes(
@@ -453,7 +453,7 @@ def _take(outcomes: list[Outcome], trial: Trial, bench: Bench, record: Record) -
         record.warnings.append(f"{held_down} while it was timed")
     if record.as_run.compiled and not (graphs and graphs["compiled"]):
         silent = "torch.compile made no graph and said nothing: the model ran uncompiled"
-        _fail(record, "crashed", Outcome(0, "crashed", error=silent))
+        _fail(record, "crashed", RankOutcome(0, "crashed", error=silent))
         return
 
     record.derived = derive(record, bench.gpu)

@@ -12,7 +12,7 @@ from ..machine.devices import Device, name_of
 from ..machine.host import host
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.leader import Leader
-from ..measure.server import Job, Outcome
+from ..measure.server import Job, RankOutcome
 from ..measure.trial import Bench
 from ..paper.gpus import Gpu
 from ..predict.calibration import Probes, load_probes
@@ -82,7 +82,7 @@ def _probes(bench: Bench, devices: Sequence[Device], folder: Path, counts: Seque
 
 def _outcomes(
     server: ForkServer | Leader, devices: Sequence[Device], count: int, log: Path, probe: str = "probe"
-) -> list[Outcome]:
+) -> list[RankOutcome]:
     """Return the outcome of the probe on each of `count` devices that work at once. Raise UserError where one fails."""
     job = Job(
         call=f"repro.measure.probes:{probe}",

@@ -13,7 +13,7 @@ from repro.machine.nvml import visible_devices
 from repro.machine.stack import trial_environment
 from repro.measure.launcher import ForkServer
 from repro.measure.rank_reports import Measured
-from repro.measure.server import Job, Outcome
+from repro.measure.server import Job, RankOutcome
 from repro.models.recipe import Scale
 
 _SECONDS = 900.0  # of a job
@@ -74,7 +74,7 @@ class Ranks:
         assert {outcome.status for outcome in outcomes} == {"ok"}, outcomes[0].traceback
         return max(value(Measured, outcome.value).peak_memory for outcome in outcomes)
 
-    def _call(self, phase: str, **more: object) -> list[Outcome]:
+    def _call(self, phase: str, **more: object) -> list[RankOutcome]:
         model = {"recipe": self.recipe, "scale": self.scale, "settings": self.settings, "tf32": False}
         call = f"repro.measure.phases:{phase}"
         job = Job(call, model | more, 1 if self.alone else self.count, str(self.log), _SECONDS, cuda=True)
