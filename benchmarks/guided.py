@@ -105,7 +105,7 @@ def _ratio(pair: list[Trial], benches: tuple[Bench, Bench]) -> float:
             for trial, bench in zip(pair, benches, strict=True)
         ]
         stops = [bench.server.close for bench in benches if isinstance(bench.server, ForkServer)]
-        before, after = (record.derived.authors_step for record in scheduler.run(works, stops))
+        before, after = (record.derived.authors_step for record in scheduler.run_in_turns(works, stops))
     assert before is not None, f"{pair[0].id} ran before"
     assert after is not None, f"{pair[1].id} ran before"
     return after / before

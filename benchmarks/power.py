@@ -82,7 +82,7 @@ def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:
         for order in itertools.cycle((arms, arms[::-1])):
             asks = {arm: asking(servers[arm], Path(folder, arm)) for arm in order}
             works = [partial(sample, asks[arm], ARMS[arm], scheduler.address) for arm in order]
-            yield dict(zip(order, scheduler.run(works, stops), strict=True))
+            yield dict(zip(order, scheduler.run_in_turns(works, stops), strict=True))
 
 
 def collect(pool: Path, starts: int, start: Callable[[], Iterator[Fork]], seconds: float) -> None:

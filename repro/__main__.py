@@ -15,10 +15,10 @@ if sys.flags.optimize > 1:
 from repro.cli import main
 
 
-def run() -> int:
+def run_command() -> int:
     """Run the command that this process was started with: the script `repro` of an installation."""
     return main(sys.argv[1:])
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run_command())

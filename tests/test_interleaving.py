@@ -44,7 +44,7 @@ def player(scheduler: Scheduler, name: str, output: list[str], count: int = 3) -
 def test_one_computes_at_a_time_and_none_two_times_on_end() -> None:
     output: list[str] = []
     with Scheduler() as scheduler:
-        assert scheduler.run([player(scheduler, name, output) for name in "abc"], []) == ["a", "b", "c"]
+        assert scheduler.run_in_turns([player(scheduler, name, output) for name in "abc"], []) == ["a", "b", "c"]
     assert output == [word for name in "abcabcabc" for word in (name, f"{name} done")]
 
 
@@ -57,7 +57,7 @@ def test_none_is_built_while_another_is_timed() -> None:
             output.append("built")
             return player(scheduler, "slow", output)()
 
-        scheduler.run([player(scheduler, "quick", output), slow_to_build], [])
+        scheduler.run_in_turns([player(scheduler, "quick", output), slow_to_build], [])
     assert output[0] == "built"
 
 
@@ -65,7 +65,7 @@ def test_one_that_ends_early_or_never_takes_a_turn_keeps_nobody_waiting() -> Non
     output: list[str] = []
     with Scheduler() as scheduler:
         works = [player(scheduler, "a", output, 1), lambda: "no turn", player(scheduler, "b", output, 4)]
-        assert scheduler.run(works, []) == ["a", "no turn", "b"]
+        assert scheduler.run_in_turns(works, []) == ["a", "no turn", "b"]
     assert output.count("b") == 4
 
 
@@ -79,7 +79,7 @@ def test_who_has_had_its_turn_is_left_a_moment_before_the_next_one_begins() -> N
                 place.turn()
                 times.extend((time.monotonic(), time.monotonic()))
 
-        scheduler.run([work, work], [])
+        scheduler.run_in_turns([work, work], [])
     ended_and_began = zip(times[1:-1:2], times[2::2], strict=True)
     assert all(began - ended > 0.004 for ended, began in ended_and_began)
 
@@ -94,7 +94,7 @@ def test_one_that_ends_before_it_notices_its_turn_keeps_nobody_waiting() -> None
                 select.select([place], [], [])
             return "left"
 
-        assert scheduler.run([leaves, player(scheduler, "b", output)], []) == ["left", "b"]
+        assert scheduler.run_in_turns([leaves, player(scheduler, "b", output)], []) == ["left", "b"]
     assert output.count("b") == 3
 
 
@@ -109,7 +109,7 @@ def test_one_that_fails_is_reported_once_the_others_have_ended() -> None:
             raise ValueError("lost")
 
         with pytest.raises(ValueError, match="lost"):
-            scheduler.run([fails, player(scheduler, "b", output)], [])
+            scheduler.run_in_turns([fails, player(scheduler, "b", output)], [])
     assert output.count("b done") == 3
 
 
@@ -121,7 +121,7 @@ def test_one_that_comes_again_is_let_in() -> None:
             player(scheduler, "first", output, 1)()
             return player(scheduler, "again", output, 1)()
 
-        assert scheduler.run([twice, player(scheduler, "b", output)], []) == ["again", "b"]
+        assert scheduler.run_in_turns([twice, player(scheduler, "b", output)], []) == ["again", "b"]
     assert output.count("again") == 1
 
 
@@ -134,7 +134,7 @@ def test_one_that_comes_again_after_a_while_is_let_in_where_nobody_else_waits() 
             time.sleep(0.1)
             player(scheduler, "again", output, 1)()
 
-        scheduler.run([twice], [])
+        scheduler.run_in_turns([twice], [])
     assert output.count("again") == 1
 
 
@@ -159,7 +159,7 @@ def test_one_that_keeps_its_turn_for_too_long_loses_it_and_keeps_nobody_waiting(
             over.set()
             return "b"
 
-        assert scheduler.run([silent, other], []) == ["silent", "b"]
+        assert scheduler.run_in_turns([silent, other], []) == ["silent", "b"]
     assert output.count("b") == 3
 
 
@@ -177,7 +177,7 @@ def test_one_that_was_done_while_the_run_was_stopped_has_had_its_turn(monkeypatc
     monkeypatch.setattr(select, "select", stopped)
     output: list[str] = []
     with Scheduler() as scheduler:
-        scheduler.run([player(scheduler, "a", output)], [])
+        scheduler.run_in_turns([player(scheduler, "a", output)], [])
     assert output.count("a") == 3
     assert TURN_SECONDS in looked
 
@@ -194,7 +194,7 @@ def test_processes_meet_in_a_folder_of_their_user_alone_whatever_its_name(
         [folder] = (tmp_path / name).iterdir()
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert Path("/proc/net/unix").read_text().count("@") <= sockets, "one without a folder is everybody's"
-        scheduler.run([player(scheduler, each, output) for each in "ab"], [])
+        scheduler.run_in_turns([player(scheduler, each, output) for each in "ab"], [])
     assert output.count("a") == output.count("b") == 3
     assert list((tmp_path / name).iterdir()) == []
 
@@ -250,7 +250,7 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         try:
             with pytest.raises(KeyboardInterrupt):
-                scheduler.run([endless, endless], [stopped.set])
+                scheduler.run_in_turns([endless, endless], [stopped.set])
         finally:
             signal.signal(signal.SIGALRM, before)
     assert stopped.is_set()
@@ -268,7 +268,7 @@ def test_the_ranks_of_a_job_take_their_turn_together(tmp_path: Path) -> None:
 
     a, b = (ForkServer(tmp_path / f"{name}.log", {}, modules=("torch",)) for name in "ab")
     with a, b, Scheduler() as scheduler:
-        jobs = scheduler.run([partial(job, a), partial(job, b)], [])
+        jobs = scheduler.run_in_turns([partial(job, a), partial(job, b)], [])
     spans = []
     for ranks in jobs:
         for one, other in zip(*(rank.value for rank in ranks), strict=True):

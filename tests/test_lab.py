@@ -341,10 +341,10 @@ def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict[str, Any],
     with Experiment(tmp_path, []) as experiment:
         path = tmp_path / f"{what.id}.json"
         path.write_text(json.dumps(kept))
-        assert experiment.run(what) == (datafile.read(path, TimedTraining), True)
+        assert experiment.train(what) == (datafile.read(path, TimedTraining), True)
         path.write_text(json.dumps(kept | changed))
         with pytest.raises(UserError) as refused:
-            experiment.run(what)
+            experiment.train(what)
     assert str(refused.value) == f"{path}: not a training's times ({output}); remove the file"
 
 

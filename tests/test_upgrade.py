@@ -337,7 +337,7 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
                 passed.append(1e6)  # the budget is spent
 
         found = Check(tmp_path, [trial], stacks, [], pairs=2, budget=budget, tell=tell)
-        found.run()
+        found.check()
         return found
 
     said: list[str] = []
@@ -364,10 +364,10 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
 
     other = Stack("another", sys.executable, {**this_stack().packages, "tqdm": "4.0.0"})
     with pytest.raises(UserError, match=r"after holds another .* stack's trials \(tqdm was .*, is 4\.0\.0\); name ano"):
-        Check(tmp_path, [trial], (this_stack(), other), [], pairs=1, budget=600.0, tell=unheard).run()
+        Check(tmp_path, [trial], (this_stack(), other), [], pairs=1, budget=600.0, tell=unheard).check()
     tool = {**this_stack().packages, "a-tool-of-tests": "1.0"}
     one, other = (replace(stack, packages=tool) for stack in stacks)
-    assert Check(tmp_path, [trial], (one, other), [], pairs=1, budget=-1.0, tell=unheard).run() == [compared]
+    assert Check(tmp_path, [trial], (one, other), [], pairs=1, budget=-1.0, tell=unheard).check() == [compared]
 
 
 def test_a_stack_that_goes_while_it_is_checked_is_one_clear_line(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_a_stack_that_goes_while_it_is_checked_is_one_clear_line(tmp_path: Path)
     with pytest.raises(
         UserError, match=rf"^the other: it does not start \({python}: No such file .*; what was measured "
     ):
-        check.run()
+        check.check()
 
 
 @pytest.mark.slow
@@ -390,7 +390,7 @@ def test_what_failed_is_measured_again_by_the_same_command(tmp_path: Path) -> No
         results_folder(tmp_path / arm / "largest", failed)
     stacks = this_stack(), Stack("its twin", sys.executable, this_stack().packages)
     check = Check(tmp_path, [trial], stacks, [], pairs=1, budget=-1.0, tell=unheard)
-    check.run()
+    check.check()
     largest = history(tmp_path / "after" / "largest")
     assert [each.status for each in largest] == ["crashed", "ok"]
 
@@ -462,7 +462,7 @@ class Rehearsal:
 
     def run(self, pairs: int = FEWEST, budget: float = 1e9) -> Check:
         check = self.check(pairs, budget)
-        check.run()
+        check.check()
         return check
 
     def taken(self, number: int = 0) -> list[int]:

@@ -72,7 +72,7 @@ def _train(given: argparse.Namespace) -> int:
                 say(line)
             for name, training in wanted.items():
                 say(f"training {named(training)}{_predicted(done, training)}")
-                done[name], earlier = experiment.run(training)
+                done[name], earlier = experiment.train(training)
                 others = cpu_disturbance(done[name].busy_cpus)
                 beside = "" if others is None else f", while {others}"
                 again = " (from an earlier run)" if earlier else ""

@@ -113,7 +113,7 @@ def main(given: argparse.Namespace) -> int:
         files.replace(given.out / _CHECK, text("json") + "\n")
 
     with bar:
-        compared = check.run()
+        compared = check.check()
     before, after = check.sides()
     found = differences(before, after)
     notes.append(_note(given, check))
@@ -234,7 +234,7 @@ def _bisect(
         folder = given.out / "bisect" / stack.key
         with Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, budget) as bar:
             swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, budget, bar.tell_part)
-            [found] = swapped_in.run()
+            [found] = swapped_in.check()
         if not swapped_in.complete and found.status == "inconclusive":  # the package would be a guess
             why = f"the budget of {given.budget} ended the check of {', '.join(names)} early"
             raise UserError(f"{why}, the same command goes on")

@@ -68,7 +68,7 @@ class Check:
         self._longest, self.complete = 0.0, True
         self._failed: set[str] = set()
 
-    def run(self) -> list[Compared]:
+    def check(self) -> list[Compared]:
         """Measure what is missing, and compare. Raises UserError where a stack does not import, or where the folder
         holds a check of other stacks."""
         self._refuse_others()
@@ -194,7 +194,7 @@ class Check:
         if self._devices or trial.scale == "paper":  # memory may not hold two processes
             return all(Answer.of(arm.keep(arm.measure(trial), pair)).was_timed for arm in arms)
         works = [partial(arm.measure, trial, scheduler.address) for arm in arms]
-        records = scheduler.run(works, [arm.server.stop for arm in arms])
+        records = scheduler.run_in_turns(works, [arm.server.stop for arm in arms])
         for arm, record in zip(arms, records, strict=True):
             arm.keep(record, pair)
         return all(Answer.of(record).was_timed for record in records)

@@ -63,7 +63,7 @@ class Experiment:
             environment.refuse_another(self.results.folder, self._environment)
         environment.keep(self._environment, self.results.folder)
 
-    def run(self, what: Training) -> tuple[TimedTraining, bool]:
+    def train(self, what: Training) -> tuple[TimedTraining, bool]:
         """Return the training's times, and whether an earlier run in this folder took them. Raise
         TrainingFailedError."""
         path = self.results.folder / f"{what.id}.json"

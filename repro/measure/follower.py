@@ -24,7 +24,7 @@ def follow(node: Node, server: ForkServer, logs: Path, devices: str, most_ranks:
     with Mailbox(node, lambda rank, why: server.stop()) as post, server:
         try:
             server.launch()  # it loads while the nodes connect
-            code = _Follower(node, server, post, logs, most_ranks, cuda).run(devices)
+            code = _Follower(node, server, post, logs, most_ranks, cuda).follow(devices)
         except GoneError as error:
             say(f"node 0 {error}; run the same command again on all nodes: it resumes")
             return FAILED
@@ -40,7 +40,7 @@ class _Follower:
         self._node, self._server, self._post, self._logs = node, server, post, logs
         self._most_ranks, self._cuda = most_ranks, cuda
 
-    def run(self, devices: str) -> int:
+    def follow(self, devices: str) -> int:
         rank = self._node.rank
         address = own_address(self._node.host, self._node.port)
         hello = Hello(socket.gethostname(), address, alike(devices, self._server.methods))

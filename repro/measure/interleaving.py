@@ -66,7 +66,7 @@ class Scheduler:
             process.close()
         shutil.rmtree(self.address, ignore_errors=True)
 
-    def run(self, works: Sequence[Callable[[], T]], stops: Sequence[Callable[[], None]]) -> list[T]:
+    def run_in_turns(self, works: Sequence[Callable[[], T]], stops: Sequence[Callable[[], None]]) -> list[T]:
         """Return the results of all works, each of which is to run one job that is interleaved here. They begin one
         after the other, so that none is built while another is timed. `stops` end them where this is interrupted."""
         with ThreadPoolExecutor(len(works)) as pool:

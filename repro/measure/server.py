@@ -310,7 +310,7 @@ def _held_back() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def run(job: Job, stream: socket.socket) -> list[RankOutcome]:
+def run_job(job: Job, stream: socket.socket) -> list[RankOutcome]:
     """Fork the job's ranks, and wait for all, the first failure, the deadline, or any message on the stream.
 
     Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
@@ -383,7 +383,7 @@ def serve(stream: socket.socket, modules: Sequence[str] = stack.PRELOADED) -> No
     """Preload `modules`, report which do not import, then run one job after another until the stream ends."""
     with contextlib.suppress(ConnectionError):  # the client has gone
         for job in _jobs(stream, modules):
-            outcomes = run(job, stream)
+            outcomes = run_job(job, stream)
             stream.sendall(json.dumps([asdict(outcome) for outcome in outcomes]).encode() + b"\n")
 
 
