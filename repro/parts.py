@@ -21,7 +21,7 @@ EXTRA = way_to_install("modern") if INSTALLED else "./run_all.sh --with-modern"
 
 
 @dataclass(frozen=True)
-class Part:
+class Technique:
     """A part that is added to free lunch. `exact` ones do the same arithmetic up to the order of sums, `precision` ones
     the same algorithm in fewer bits.
 
@@ -45,14 +45,14 @@ class Part:
 
 # In the order in which they are tried where nothing is predicted.
 PARTS = (
-    Part(
+    Technique(
         "bf16",
         "precision",
         "torch",
         "bf16 autocast in place of fp16 with its loss scale, and in vision recipes of fp32 and TF32",
         "docs.pytorch.org/docs/stable/amp.html",
     ),
-    Part(
+    Technique(
         "bf16_weights",
         "precision",
         "torch",
@@ -60,7 +60,7 @@ PARTS = (
         "Micikevicius et al. (2018), Mixed Precision Training, arXiv:1710.03740, section 3.1",
         engines=("torch",),
     ),
-    Part(
+    Technique(
         "fused_attention",
         "exact",
         "torch",
@@ -68,7 +68,7 @@ PARTS = (
         "docs.pytorch.org: torch.nn.functional.scaled_dot_product_attention",
         families=("roberta",),
     ),
-    Part(
+    Technique(
         "chunked_cross_entropy",
         "exact",
         "torch",
@@ -77,7 +77,7 @@ PARTS = (
         families=_TEXT,
         own=True,
     ),
-    Part(
+    Technique(
         "channels_last",
         "exact",
         "torch",
@@ -87,7 +87,7 @@ PARTS = (
         families=("convnext",),
         own=True,
     ),
-    Part(
+    Technique(
         "selective_checkpointing",
         "exact",
         "torch",
@@ -95,7 +95,7 @@ PARTS = (
         "docs.pytorch.org: torch.utils.checkpoint.create_selective_checkpoint_contexts",
         torch=(2, 5),
     ),
-    Part(
+    Technique(
         "fp8",
         "precision",
         "torchao",
@@ -106,7 +106,7 @@ PARTS = (
         torch=(2, 5),
         package="torchao",
     ),
-    Part(
+    Technique(
         "no_wrapper",
         "exact",
         "torch",
@@ -114,7 +114,7 @@ PARTS = (
         "docs.pytorch.org: torch.nn.parallel.DistributedDataParallel",
         engines=("torch",),
     ),
-    Part(
+    Technique(
         "fused_adam",
         "exact",
         "torch",
@@ -123,7 +123,7 @@ PARTS = (
         engines=("torch", "fsdp"),
         torch=(2, 4),
     ),
-    Part(
+    Technique(
         "cuda_graphs",
         "exact",
         "torch",

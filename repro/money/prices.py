@@ -31,7 +31,7 @@ class PrintedGpuPrice:
 
 
 @dataclass(frozen=True)
-class Part:
+class Component:
     """A part of the desktop for `gpus` GPUs, from Table 6; the part "Total" is the sum as printed."""
 
     gpus: int
@@ -104,9 +104,9 @@ def gpu_prices() -> Mapping[str, PrintedGpuPrice]:
 
 
 @read_once
-def parts() -> Mapping[tuple[int, str], Part]:
+def parts() -> Mapping[tuple[int, str], Component]:
     """Return Table 6, by number of GPUs and part. Raises UserError where the file is broken."""
-    return records(Part, "table6.csv", ("gpus", "part"))
+    return records(Component, "table6.csv", ("gpus", "part"))
 
 
 @read_once

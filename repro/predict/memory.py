@@ -15,7 +15,7 @@ from repro.paper.gpus import Gpu
 from repro.paper.settings import Settings
 
 from ..models.recipe import Recipe
-from .traces import NOTHING, Linear, Part, Trace, Variant
+from .traces import NOTHING, Linear, Block, Trace, Variant
 
 _DEEPSPEED_BUCKET = 5e8  # elements, in stage 1: DeepSpeed's default
 _STAGE_2_BUCKETS = 2 * 2e8  # elements; two buckets, as communication overlaps
@@ -168,7 +168,7 @@ def moments(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> tupl
     )
 
 
-def _kept_results(part: Part) -> Linear:
+def _kept_results(part: Block) -> Linear:
     """Return the bytes that selective checkpointing keeps of a layer: results of products and of attention."""
     kinds = ("matmul", "batched", "convolution", "depthwise")
     found = (part.cost(f"forward/{kind}/{bits}/bytes") for kind in kinds for bits in ("half", "fp32", "fp8"))

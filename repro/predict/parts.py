@@ -14,7 +14,7 @@ from repro.paper.settings import Settings
 from repro.parts import BY_NAME, CHUNK, PARTS, in_order
 
 from ..models.recipe import Recipe, Text
-from .traces import NOTHING, Linear, Part, Trace
+from .traces import NOTHING, Linear, Block, Trace
 
 Changes = dict[str, Linear]
 
@@ -59,11 +59,11 @@ def adapted(recipe: Recipe, trace: Trace, parts: tuple[str, ...], compiled: bool
     return replace(trace, parts=(rest, *layers))
 
 
-def _mapped(part: Part, change: Callable[[str, Linear], Linear]) -> Part:
+def _mapped(part: Block, change: Callable[[str, Linear], Linear]) -> Block:
     return replace(part, costs={key: change(key, line) for key, line in part.costs.items()})
 
 
-def _added(part: Part, more: Changes) -> Part:
+def _added(part: Block, more: Changes) -> Block:
     """Return the part with more, or less, of some costs, none below zero."""
     costs = dict(part.costs)
     for key, line in more.items():
@@ -73,7 +73,7 @@ def _added(part: Part, more: Changes) -> Part:
     return replace(part, costs=costs)
 
 
-def _in_half(part: Part, weights: bool) -> Part:
+def _in_half(part: Block, weights: bool) -> Block:
     """Return a part of an fp32 model in bf16: under autocast or, with its `weights`, throughout."""
     saved, moved = (0.5, 0.5) if weights else (_AUTOCAST_SAVED, _AUTOCAST_MOVED)
     costs: Changes = {}
@@ -104,7 +104,7 @@ def _in_half(part: Part, weights: bool) -> Part:
     )
 
 
-def _with_fused_attention(part: Part, sequence: int, width: int, share: float) -> Part:
+def _with_fused_attention(part: Block, sequence: int, width: int, share: float) -> Block:
     """Return an eager layer with the fused kernel: products of scores become attention, and no scores are moved, of
     whose bytes under autocast the layer moved a `share`."""
     products = part.cost("forward/batched/half/flops")
@@ -132,14 +132,14 @@ def _with_fused_attention(part: Part, sequence: int, width: int, share: float) -
     return _added(replace(part, costs=costs), more)
 
 
-def _scores(part: Part, sequence: int) -> float:
+def _scores(part: Block, sequence: int) -> float:
     """Return the scores of an example in an eager layer: what its products of scores move, less the other operands."""
     moved = part.cost("forward/batched/half/bytes").each / 2
     others = part.cost("forward/batched/half/flops").each / sequence  # 4 x sequence x width
     return max(0.0, (moved - others) / 2)
 
 
-def _with_chunks(rest: Part, inputs: Text, width: int, again: bool) -> Part:
+def _with_chunks(rest: Block, inputs: Text, width: int, again: bool) -> Block:
     """Return the rest of a language model with cross entropy in chunks. Of fp16 the logits are computed `again` in the
     backward pass."""
     logits = float(inputs.sequence * inputs.vocabulary)
@@ -161,7 +161,7 @@ def _with_chunks(rest: Part, inputs: Text, width: int, again: bool) -> Part:
     return replace(found, costs=found.costs | {"head": Linear(head.fixed, max(0.0, head.each))})
 
 
-def _in_fp8(part: Part) -> Part:
+def _in_fp8(part: Block) -> Block:
     """Return a layer with FP8 products."""
     costs: Changes = {}
     more: Changes = {}

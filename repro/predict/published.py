@@ -19,7 +19,7 @@ from .hardware import Machine, gpu_named
 from .launch_queue import authors_step
 from .memory import variant_of
 from .time import StepModel
-from .traces import Part, Trace, Variant
+from .traces import Block, Trace, Variant
 
 FOLDER = traces.FOLDER / "elsewhere"
 # The recipe that each model resembles, except for its inputs and the class of its repeated layer, given here.
@@ -127,7 +127,7 @@ def _no_builder(custom_kernels: bool, attention: str) -> NoReturn:
 def _forward(trace: Trace) -> Trace:
     """Return the trace without its backward pass."""
 
-    def kept(part: Part) -> Part:
+    def kept(part: Block) -> Block:
         return replace(part, costs={key: cost for key, cost in part.costs.items() if not key.startswith("backward/")})
 
     return replace(trace, parts=tuple(map(kept, trace.parts)))

@@ -16,7 +16,7 @@ from ..models.recipe import Recipe
 from .constants import ADAM_BYTES, FP8_PEAK, FUSED_ADAM_BYTES, MASTER_BYTES, Rates
 from .hardware import Machine
 from .memory import width
-from .traces import PAPER_STACK, Part, Trace
+from .traces import PAPER_STACK, Block, Trace
 
 _HOPPER = (9, 0)
 
@@ -130,7 +130,7 @@ def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -
     layers backward, each after its recomputation by checkpointing. FSDP supplies weights in half precision."""
     skipped = {"memory" if compiled else "fused", "weight_cast" if settings.library == "fsdp" else ""}
 
-    def stretch(part: Part, *phases: str) -> Segment:
+    def stretch(part: Block, *phases: str) -> Segment:
         flops: dict[str, float] = defaultdict(float)
         moved: dict[str, float] = defaultdict(float)
         kernels = 0.0

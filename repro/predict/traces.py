@@ -65,7 +65,7 @@ NOTHING = Linear(0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Block:
     """`count` equal layers, or the rest of the model (count 1); costs are of one layer. `units` of them are
     checkpointed separately: as many as there are layers, except in ConvNeXt, whose stage is one unit.
 
@@ -94,7 +94,7 @@ class Trace:
     scale: Scale
     variant: Variant
     stack: Traced
-    parts: tuple[Part, ...]
+    parts: tuple[Block, ...]
 
     def total(self, key: str) -> Linear:
         """Return a cost of the whole model."""
@@ -105,11 +105,11 @@ class Trace:
         return self.total("parameters").fixed
 
     @property
-    def layers(self) -> tuple[Part, ...]:
+    def layers(self) -> tuple[Block, ...]:
         return self.parts[1:]
 
     @property
-    def rest(self) -> Part:
+    def rest(self) -> Block:
         return self.parts[0]
 
 
@@ -252,7 +252,7 @@ def _short(value: float) -> float:
 
 def _trace(plain: dict[str, Any]) -> Trace:
     parts = (
-        Part(
+        Block(
             part["name"],
             part["count"],
             part["units"],

@@ -18,7 +18,7 @@ from repro.console import UserError
 from repro.datafile import columns
 from repro.machine.packages import without_build
 from repro.machine.stack import load as load_stack
-from repro.predict.traces import NOTHING, PAPER_STACK, VARIANTS, Costs, Linear, Part, Trace, Traced, Variant
+from repro.predict.traces import NOTHING, PAPER_STACK, VARIANTS, Costs, Linear, Block, Trace, Traced, Variant
 
 from ... import models
 from ...models.recipe import Recipe, Scale, Text
@@ -83,8 +83,8 @@ def trace(recipe: Recipe, variant: Variant) -> Trace:
         for side in ("head", "body"):
             rest[place][side] = whole[side] - whole["saved"]
     stages = bool(recipe.block)
-    parts = [Part("rest", 1, 1, _linear(*rest))] + [
-        Part(f"layer{index}", layers, 1 if stages else layers, _linear(*kind))
+    parts = [Block("rest", 1, 1, _linear(*rest))] + [
+        Block(f"layer{index}", layers, 1 if stages else layers, _linear(*kind))
         for index, (layers, kind) in enumerate(zip(full, kinds, strict=True))
     ]
     return Trace(recipe.id, recipe.scale, variant, stack(), tuple(parts))
