@@ -109,7 +109,7 @@ class Described:
 
 
 @dataclass(frozen=True)
-class Own:
+class CustomModel:
     """A recipe of one's own with the specification that builds it, None where it was read from a results folder.
     `tiny` is its tiny version; without one, `no_tiny` says why."""
 
@@ -128,10 +128,10 @@ class Own:
         return described.recipe(partial(build, self.specification, described))
 
 
-_REGISTERED: dict[str, Own] = {}
+_REGISTERED: dict[str, CustomModel] = {}
 
 
-def register(own: Own) -> None:
+def register(own: CustomModel) -> None:
     """Make a recipe known to this process, in which `models.find` finds it. Raise UserError where another one has its
     id. One that can be built stays over one that was read."""
     id = own.paper.id
@@ -147,7 +147,7 @@ def is_id(text: str) -> bool:
     return bool(_ID.fullmatch(text))
 
 
-def registered(id: str) -> Own | None:
+def registered(id: str) -> CustomModel | None:
     """Return the recipe of one's own with this id; None where this process knows none."""
     return _REGISTERED.get(id)
 
@@ -168,7 +168,7 @@ def _cannot_build(id: str, custom_kernels: bool, attention: str) -> nn.Module:
     raise UserError(f"{id} was read from a results folder, which cannot build a model: name its file in --models")
 
 
-def _data(own: Own) -> list[Described]:
+def _data(own: CustomModel) -> list[Described]:
     return [each.plain for each in (own.paper, own.tiny) if each is not None]
 
 
@@ -178,7 +178,7 @@ def described(ids: Iterable[str]) -> list[dict[str, Any]]:
     return [data for id in ids if id in _REGISTERED for data in _described(_REGISTERED[id])]
 
 
-def _described(own: Own) -> Iterator[dict[str, Any]]:
+def _described(own: CustomModel) -> Iterator[dict[str, Any]]:
     specification = own.specification
     for each in filter(None, (own.paper, own.tiny)):
         if specification is None:
@@ -209,7 +209,7 @@ def register_buildable(file: Path) -> None:
             if each.id == specification.id
         }
         if "paper" in scales:
-            register(Own(scales["paper"], scales.get("tiny"), specification=specification))
+            register(CustomModel(scales["paper"], scales.get("tiny"), specification=specification))
 
 
 def without_code(config: dict[str, Any]) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def read(file: Path) -> list[str]:
     tiny = {each.id: each for each in found if each.scale == "tiny"}
     for each in found:
         if each.scale == "paper":
-            register(Own(each.plain, tiny.get(each.id) and tiny[each.id].plain))
+            register(CustomModel(each.plain, tiny.get(each.id) and tiny[each.id].plain))
     return list(dict.fromkeys(each.id for each in found))
 
 
@@ -258,7 +258,7 @@ def exported(id: str) -> dict[str, str]:
 
 def read_exported(file: Path) -> None:
     """Register the recipe of an exported file, whose Python file, if it has one, lies beside it."""
-    found = value(Own, load(file))
+    found = value(CustomModel, load(file))
     if found.specification is not None and found.specification.source == "python":
         beside = str(file.parent / found.specification.place)  # a place that is absolute stays
         found = replace(found, specification=replace(found.specification, place=beside))

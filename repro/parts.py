@@ -37,7 +37,7 @@ class Technique:
     source: str
     engines: tuple[Engine, ...] = ALL
     families: tuple[str, ...] = ()
-    own: bool = False
+    custom: bool = False
     capability: tuple[int, int] | None = None
     torch: tuple[int, ...] = (2, 0)
     package: str = ""
@@ -75,7 +75,7 @@ PARTS = (
         "output layer and cross entropy in chunks of tokens, gradients in the same pass: logits are never whole",
         "Hsu et al. (2024), Liger Kernel, arXiv:2410.10989, section 3.2; written here in torch",
         families=_TEXT,
-        own=True,
+        custom=True,
     ),
     Technique(
         "channels_last",
@@ -85,7 +85,7 @@ PARTS = (
         "docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
         engines=("torch",),
         families=("convnext",),
-        own=True,
+        custom=True,
     ),
     Technique(
         "selective_checkpointing",

@@ -420,7 +420,7 @@ class Record(OfSettings):
     log: str = ""
 
     @property
-    def own(self) -> bool:
+    def custom(self) -> bool:
         """Return whether it has a method of one's own, parts of modern training, or a micro batch that was asked for:
         then it stands for no cell of the paper, and for no search of settings."""
         settings = Settings.parse(self.settings)
@@ -429,7 +429,7 @@ class Record(OfSettings):
     @property
     def comparable_with_paper(self) -> bool:
         """Return whether a cell of the paper can be compared with it."""
-        return super().comparable_with_paper and not self.own
+        return super().comparable_with_paper and not self.custom
 
     @property
     def clocks_ratio(self) -> float | None:

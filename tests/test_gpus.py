@@ -12,7 +12,7 @@ from repro.commands.devices import parse_gpus
 from repro.console import UserError
 from repro.machine.devices import Device, mask
 from repro.machine.host import host
-from repro.paper.gpus import GENERATIONS, OwnGpu, catalogue, find, peak_flops
+from repro.paper.gpus import GENERATIONS, CustomGpu, catalogue, find, peak_flops
 from repro.paper.tables import cells
 from repro.predict.hardware import Machine
 from tests.command_line import ROOT, answer, one_line, repro
@@ -422,7 +422,7 @@ def test_its_price_is_that_of_its_file(own: Callable[[str], str]) -> None:
 
 def test_a_bridge_that_its_file_has_connects_a_pair() -> None:
     file = {"file": Path("own.toml"), "price": None, "quoted": None}
-    bridged = OwnGpu(**{**vars(GPUS["RTX 3090"]), "name": "ours", **file})
+    bridged = CustomGpu(**{**vars(GPUS["RTX 3090"]), "name": "ours", **file})
     assert [Machine(bridged, gpus).link for gpus in (1, 2, 4)] == ["none", "bridge", "pcie"]
 
 

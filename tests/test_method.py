@@ -182,7 +182,7 @@ def test_what_is_wrong_with_a_hook_is_the_one_line_of_its_trial(finished: tuple[
 def test_methods_stand_for_no_cell_and_for_no_search(finished: tuple[Path, str]) -> None:
     found = records(finished[0])
     assert not any(comparable_with_cell(record) or record.comparable_with_paper for record in found.values())
-    assert all(found[name].own for name in found.keys() - {"free_lunch"})
+    assert all(found[name].custom for name in found.keys() - {"free_lunch"})
     [search] = searches(found.values())
     assert [*search.standing] == ["free_lunch"]
 
@@ -263,7 +263,7 @@ def test_all_micro_batches_are_the_largest_power_of_two_and_the_largest_other_di
     assert (other.id, other.batch.micro_batch) == (f"{usual.id}/micro-batch-no-power-of-2", others)
     assert other.status == ("ok" if others else "out_of_memory")
     assert contradiction(other) is None
-    assert (usual.own, other.own) == (False, True)
+    assert (usual.custom, other.custom) == (False, True)
 
 
 def test_a_micro_batch_that_is_asked_for_is_measured_alone(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from repro.console import UserError
-from repro.machine.cluster import Node, first_host, launch, launched, own_address
+from repro.machine.cluster import Node, first_host, launch, launched, local_address
 from repro.machine.support import Stack
 from repro.measure import messages
 from repro.measure.messages import ForeignError, PhaseRequest
@@ -459,8 +459,8 @@ def test_an_answer_that_is_none_is_refused(outcome: RankOutcome) -> None:
 
 
 def test_the_address_that_others_reach_a_node_by_is_found() -> None:
-    assert own_address("127.0.0.1", 29400) == "127.0.0.1"
-    assert own_address("no-such-host.invalid", 29400) == ""
+    assert local_address("127.0.0.1", 29400) == "127.0.0.1"
+    assert local_address("no-such-host.invalid", 29400) == ""
 
 
 def test_ranks_of_several_nodes_meet_by_the_interface_of_the_address_that_they_were_given() -> None:

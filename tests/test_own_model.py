@@ -114,7 +114,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield place
 
 
-def described(text: str, **given: Any) -> own.Own:
+def described(text: str, **given: Any) -> own.CustomModel:
     """What the process that builds the model finds out about it, here in this process."""
     from repro.predict.trace.own import describe
 
@@ -354,10 +354,10 @@ def test_a_model_that_differs_under_a_known_id_is_refused(monkeypatch: pytest.Mo
     monkeypatch.setattr(own, "_REGISTERED", {})
     vit = own.Described.of(models.find("vit"))
     first = own.Described(**{**vars(vit), "id": "mine-01234567"})
-    own.register(own.Own(first))
-    own.register(own.Own(first))
+    own.register(own.CustomModel(first))
+    own.register(own.CustomModel(first))
     with pytest.raises(UserError, match="two models have the id mine-01234567, and differ"):
-        own.register(own.Own(own.Described(**{**vars(first), "parameters": 5})))
+        own.register(own.CustomModel(own.Described(**{**vars(first), "parameters": 5})))
     assert models.find("mine-01234567").parameters == first.parameters
     assert "mine-01234567" not in models.IDS
     with pytest.raises(UserError, match="has no tiny version"):

@@ -20,7 +20,7 @@ from ..installation import installed
 from ..models import own
 from ..models.recipe import Recipe
 from ..money.days import DaysAsked
-from ..paper.own_gpu import own_gpu
+from ..paper.own_gpu import custom_gpu
 from ..predict.hardware import Machine, gpu_named
 from ..predict.own import describe
 from ..run.plan import ModernMethods
@@ -87,7 +87,7 @@ def _training(given: argparse.Namespace) -> Training:
     model = _model(given, models.find_traced)
     if model is None or given.gpu is None:
         raise UserError(f"--predicted needs {'--models: which model?' if model is None else '--gpu: which GPU?'}")
-    gpu = own_gpu(given.gpu) or gpu_named(given.gpu)
+    gpu = custom_gpu(given.gpu) or gpu_named(given.gpu)
     asked = DaysAsked(given.by, given.stack, *measured_days(given), given.methods)
     return fastest(models.find(model), Machine(gpu, gpus or 1, nodes or 1), asked)
 

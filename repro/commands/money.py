@@ -11,8 +11,8 @@ from ..formats import Interval, add_format, count_if_given, counted, listing, pa
 from ..money.days import DaysAsked, Measurement, ModelDays, TrainingDays
 from ..money.prices import GpuPrice, PriceList, Rental, amount, canonical_gpu, check, price_list, worth
 from ..money.renting import serving
-from ..paper.gpus import Gpu, OwnGpu, by_name, paper_gpus
-from ..paper.own_gpu import own_gpu
+from ..paper.gpus import Gpu, CustomGpu, by_name, paper_gpus
+from ..paper.own_gpu import custom_gpu
 from ..run.plan import ModernMethods
 from .day_options import add_by, add_measured_days, add_stack, measured_days
 
@@ -78,16 +78,16 @@ def model_days(
 
 
 def days_on(
-    known: ModelDays, gpu: str | OwnGpu | None, gpus: int | None, prices: PriceList | None = None
+    known: ModelDays, gpu: str | CustomGpu | None, gpus: int | None, prices: PriceList | None = None
 ) -> list[TrainingDays]:
     """Return the days on that GPU and that number of them; None matches all numbers, and of GPUs those of the paper,
     whose kinds were measured, those that the user's file has prices of, and measured ones. Raise UserError where there
     are none, naming those that are known."""
-    if isinstance(gpu, OwnGpu):
+    if isinstance(gpu, CustomGpu):
         asked: list[Gpu] = [gpu]
     else:
         asked = [by_name()[each] for each in (_compared(prices) if gpu is None else [gpu]) if each in by_name()]
-    name = gpu.name if isinstance(gpu, OwnGpu) else gpu
+    name = gpu.name if isinstance(gpu, CustomGpu) else gpu
     if gpu is not None and gpus is not None and (row := known.on(asked[0], gpus)) is not None:
         return [row]
     days = known.everywhere(asked)
@@ -108,7 +108,7 @@ def _compared(prices: PriceList | None) -> list[str]:
     return list(dict.fromkeys([*paper_gpus(), *sorted(priced)]))
 
 
-def compared_text(gpu: str | OwnGpu | None) -> list[str]:
+def compared_text(gpu: str | CustomGpu | None) -> list[str]:
     """Return a sentence on the GPUs that are compared where none is named."""
     return [] if gpu else ["The paper's GPUs, measured ones and those that --prices has: --gpu names another."]
 
@@ -160,7 +160,7 @@ def way_out(unit: str) -> str:
 def read_gpu(given: argparse.Namespace) -> str | None:
     """Return the GPU that --gpu names; None without it. Raise UserError where it is a file, which `read_any_gpu`
     takes."""
-    if own_gpu(given.gpu):
+    if custom_gpu(given.gpu):
         raise UserError(f"--gpu {given.gpu}: a file is for predict, recommend and scaling; name a GPU of the catalogue")
     return None if given.gpu is None else canonical_gpu(given.gpu, "--gpu")
 
@@ -170,9 +170,9 @@ def read_gpus(given: argparse.Namespace) -> int | None:
     return count_if_given(given.gpus, "--gpus", most=_MOST_GPUS)
 
 
-def read_any_gpu(given: argparse.Namespace, prices: PriceList) -> tuple[str | OwnGpu | None, PriceList]:
+def read_any_gpu(given: argparse.Namespace, prices: PriceList) -> tuple[str | CustomGpu | None, PriceList]:
     """Return the GPU that --gpu names or describes, None without it, and the prices, with its own if it has one."""
-    gpu = own_gpu(given.gpu)
+    gpu = custom_gpu(given.gpu)
     if gpu is None:
         return read_gpu(given), prices
     if any(given.measured or ()):

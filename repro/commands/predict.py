@@ -14,8 +14,8 @@ from ..formats import FOR_MACHINES, Format, add_format, count_if_given, figures,
 from ..models.recipe import Recipe
 from ..money.days import WHOSE, DaysAsked, ModelDays, SettingsDays
 from ..paper.arithmetic import paper_gpu, recipe_of
-from ..paper.gpus import OwnGpu, paper_gpus
-from ..paper.own_gpu import own_gpu
+from ..paper.gpus import CustomGpu, paper_gpus
+from ..paper.own_gpu import custom_gpu
 from ..paper.settings import NAIVE
 from ..paper.tables import TABLES, Cell, all_cells
 from ..predict import calibration, report, scores, traces
@@ -87,7 +87,7 @@ def main(given: argparse.Namespace) -> int:
         if probes.warning:
             say(probes.warning)
     elif given.gpu is not None:
-        machine = Machine(own_gpu(given.gpu) or gpu_named(given.gpu), gpus, nodes)
+        machine = Machine(custom_gpu(given.gpu) or gpu_named(given.gpu), gpus, nodes)
         if given.network is not None:
             if nodes == 1:
                 raise UserError(f"--network {given.network} is between nodes: say how many with --nodes")
@@ -145,7 +145,7 @@ def _machine(
     about = f"Predicted, not measured, are days for {listing(list(sources))}."
     if asked.stack != "paper":
         about += "\nWithout --gpu, Tables 1 and 4 are predicted for the paper's stack (--stack)."
-    if isinstance(machine.gpu, OwnGpu):
+    if isinstance(machine.gpu, CustomGpu):
         about += f"\n{machine.gpu.note}"
     print(answered(answer, [*rest, prose(about, format)], format))
     return 0

@@ -16,7 +16,7 @@ from ..money.days import ModelDays, TrainingDays
 from ..money.offers import Offer
 from ..money.prices import PriceList, old, prices_text
 from ..money.renting import in_proportion_text
-from ..paper.gpus import OwnGpu
+from ..paper.gpus import CustomGpu
 from .money import (
     GPU_OR_FILE,
     add_shared,
@@ -69,7 +69,7 @@ class _Asked:
     deadline: float | None
     runs: int
     unit: str
-    gpu: str | OwnGpu | None
+    gpu: str | CustomGpu | None
     prices: PriceList
     buys: bool
     rents: bool
@@ -80,7 +80,7 @@ def main(given: argparse.Namespace) -> int:
     known = model_days(given, given.methods)
     days = days_on(known, asked.gpu, None, asked.prices)
     found = _offered(days, asked)
-    if not found and isinstance(asked.gpu, OwnGpu) and asked.gpu.price is None:
+    if not found and isinstance(asked.gpu, CustomGpu) and asked.gpu.price is None:
         raise UserError(f'{asked.gpu.file}: price is missing, such as price = "1300 USD" and its day, quoted = {today}')
     if not found:
         raise UserError(f"no machine that trains {given.model} has a price in {asked.unit}; {way_out(asked.unit)}")
@@ -107,7 +107,7 @@ def _asked(given: argparse.Namespace) -> _Asked:
     runs = formats.count(given.runs, "--runs")
     unit, prices = read_prices(given)
     gpu, prices = read_any_gpu(given, prices)
-    if isinstance(gpu, OwnGpu) and given.terms != "own":
+    if isinstance(gpu, CustomGpu) and given.terms != "own":
         raise UserError(f"--{given.terms} needs a GPU with known rents: {gpu.file} has what it costs to buy")
     return _Asked(budget, deadline, runs, unit, gpu, prices, given.terms != "rent", given.terms != "own")
 
@@ -141,7 +141,7 @@ def _notes(
         *([in_proportion_text(), _SPOT] if asked.rents else []),
         *(offers.rentals_left_out(days, prices, unit) if asked.rents else []),
         *unpriced(without, unit, "not here to buy" if asked.buys and asked.rents else "not here"),
-        *([asked.gpu.note] if isinstance(asked.gpu, OwnGpu) else []),
+        *([asked.gpu.note] if isinstance(asked.gpu, CustomGpu) else []),
         *(
             without_days(
                 known,

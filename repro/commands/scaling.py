@@ -12,7 +12,7 @@ from ..money.choice import Step, stops
 from ..money.days import ModelDays
 from ..money.offers import lifespan_years, machine_paid_in, older_price
 from ..money.prices import prices_text
-from ..paper.gpus import OwnGpu
+from ..paper.gpus import CustomGpu
 from .money import (
     GPU_OR_FILE,
     add_shared,
@@ -58,7 +58,7 @@ def main(given: argparse.Namespace) -> int:
         )
     notes += interval_text(step.run.bounds for step in listed)
     notes += unpriced([step.run.machine for step in listed if step.cost is None], unit, "without costs")
-    notes += [gpu.note] if isinstance(gpu, OwnGpu) else []
+    notes += [gpu.note] if isinstance(gpu, CustomGpu) else []
     if given.gpu is None:
         notes += without_days(known, days, prices.own_to_buy, prices.own_systems)
     priced = [step for step in listed if step.cost is not None]

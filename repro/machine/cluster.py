@@ -112,7 +112,7 @@ def _text(name: str, variables: Mapping[str, str]) -> str:
     return text
 
 
-def own_address(host: str | None, port: int | None) -> str:
+def local_address(host: str | None, port: int | None) -> str:
     """Return this machine's own address in the network that leads to `host`; empty where it has none. Its host name may
     mean 127.0.1.1, which other machines cannot reach."""
     try:

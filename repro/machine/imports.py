@@ -128,7 +128,7 @@ def _place_of_module(top: str, files: Iterable[str]) -> Place | None:
 
 def _place(file: str) -> Place | None:
     """Return the place of a file; None for Python's own library."""
-    if _within(file, _own_folders()):
+    if _within(file, _local_folders()):
         return "site-packages"
     if image_target() is not None and _within(file, (IMAGE_KERNELS,)):
         return "kernels"
@@ -144,7 +144,7 @@ def _within(file: str, folders: Iterable[str]) -> bool:
 
 
 @cache
-def _own_folders() -> tuple[str, ...]:
+def _local_folders() -> tuple[str, ...]:
     found = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     if sys.prefix == sys.base_prefix:
         found += site.getsitepackages()  # some systems have several for their own Python

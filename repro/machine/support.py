@@ -163,7 +163,7 @@ def part_obstacle(name: str, recipe: Recipe, settings: Settings, count: int, sta
     from ..parts import BY_NAME, EXTRA
 
     part, has = BY_NAME[name], stack.capability
-    serves = part.own if models.is_own(recipe.id) else recipe.family in part.families
+    serves = part.custom if models.is_own(recipe.id) else recipe.family in part.families
     where = "with FSDP" if settings.library == "fsdp" else "with ZeRO" if settings.library == "deepspeed" else ""
     lacks = ""
     if stack.torch < part.torch:

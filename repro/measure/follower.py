@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.console import FAILED, UserError, cut, say
-from repro.machine.cluster import Node, own_address
+from repro.machine.cluster import Node, local_address
 
 from . import messages
 from .launcher import ForkServer, ServerDiedError, StackError
@@ -42,7 +42,7 @@ class _Follower:
 
     def follow(self, devices: str) -> int:
         rank = self._node.rank
-        address = own_address(self._node.host, self._node.port)
+        address = local_address(self._node.host, self._node.port)
         hello = Hello(socket.gethostname(), address, alike(devices, self._server.methods))
         self._send(f"repro/hello/{rank}", hello)
         key, text = self._post.receive("repro/welcome", _END, of=0)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from repro.console import FAILED, INTERRUPTED, USAGE, UserError, cut, say
 from repro.installation import installed
-from repro.machine.cluster import Node, own_address
+from repro.machine.cluster import Node, local_address
 from repro.machine.environment import commit
 from repro.machine.imports import Imports
 from repro.machine.packages import PACKAGES
@@ -41,7 +41,7 @@ class Leader:
         self._others = range(1, node.count)
         self._post = Mailbox(node, self._gone)
         self._hosts: dict[int, str] = {}
-        self._address = own_address(node.host, node.port)
+        self._address = local_address(node.host, node.port)
         self._broken: dict[str, str] = {}
         self._ready, self._number = False, 0
         self.lost, self.code = "", FAILED
@@ -85,7 +85,7 @@ class Leader:
                 raise UserError(f"node {rank} says what no node of this version says: {error}") from None
             self._hosts[rank] = cut(hello.host, 80)
             if messages.is_address(hello.address):
-                self._address = own_address(hello.address, self._node.port)
+                self._address = local_address(hello.address, self._node.port)
             refused = refused or self._unlike(rank, hello)
         if refused:
             raise UserError(refused)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from repro.machine import nvml
-from repro.machine.cluster import own_address
+from repro.machine.cluster import local_address
 from repro.machine.host import usable_cpus
 
 from .interleaving import TimeSlot
@@ -196,6 +196,6 @@ def interface(rendezvous: str) -> str | None:
     if _is_file(rendezvous):
         return "lo"
     place = urlsplit(rendezvous)
-    own = own_address(place.hostname, place.port)
+    own = local_address(place.hostname, place.port)
     names = (name for name, found in psutil.net_if_addrs().items() if own in {each.address for each in found})
     return next(names, None)

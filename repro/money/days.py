@@ -15,7 +15,7 @@ from ..formats import Interval, listing, rough
 from ..machine.packages import numbers
 from ..models.recipe import Text
 from ..paper.arithmetic import rounded_days
-from ..paper.gpus import Gpu, OfGpus, OwnGpu, catalogue, find
+from ..paper.gpus import Gpu, OfGpus, CustomGpu, catalogue, find
 from ..paper.measured_days import measured_days
 from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import COUNTS, cells
@@ -436,7 +436,7 @@ class ModelDays:
 
 def _like_measured(machine: Machine) -> bool:
     """Return False for a machine that nobody else can have measured: by probes, or a GPU of the user's own."""
-    return machine.probed is None and not isinstance(machine.gpu, OwnGpu)
+    return machine.probed is None and not isinstance(machine.gpu, CustomGpu)
 
 
 def _check_printed(model: str, asked: DaysAsked) -> None:
@@ -465,7 +465,7 @@ def _of_folders(model: str, asked: DaysAsked) -> Iterator[Measurement]:
     the whole memory; with parts of modern training only where these are asked for, and were kept."""
     for runs in by_stack(asked.runs):
         records = [each for each in runs.records if each.recipe == model and each.like_papers]
-        usual = [each for each in records if not each.own]
+        usual = [each for each in records if not each.custom]
         found = [*searches(usual), *searches(usual, origin="projected")]
         listed = [each for search in found for each in search.standing.values()]
         if asked.methods is not None:

@@ -77,7 +77,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class OwnGpu(Gpu):
+class CustomGpu(Gpu):
     """A GPU that a file of the user's describes, with its price, a sum and its currency, if that has one. It stands for
     no cell."""
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from .. import tomlfile
 from ..datafile import ContradictionError, currency, positive
 from ..formats import quantity
-from .gpus import AMPERE, GENERATIONS, Capability, Link, OwnGpu, catalogue, find
+from .gpus import AMPERE, GENERATIONS, Capability, Link, CustomGpu, catalogue, find
 
 
 def _in(units: Mapping[str, float], such_as: str) -> tuple[object, str]:
@@ -68,7 +68,7 @@ class _File:
             raise ContradictionError("price" if self.price is None else "quoted", "both price and quoted, its day")
 
 
-def own_gpu(text: str | None) -> OwnGpu | None:
+def custom_gpu(text: str | None) -> CustomGpu | None:
     """Return the GPU that a file describes; None where the text names no TOML file. Raises UserError where a field is
     missing or unknown, or a value is not as declared."""
     if text is None or not text.casefold().endswith(".toml"):
@@ -76,7 +76,7 @@ def own_gpu(text: str | None) -> OwnGpu | None:
     file = Path(text)
     found = tomlfile.table(_File, tomlfile.read(file, "--gpu", "a GPU"), str(file))
     older = [gpu for gpu in catalogue() if gpu.compute_capability <= found.compute_capability]
-    return OwnGpu(
+    return CustomGpu(
         name=found.name,
         paper_name=None,
         driver_names=(),

@@ -9,7 +9,7 @@ from typing import Literal
 
 from repro import command
 from repro.console import UserError, fits, suggest_names
-from repro.paper.gpus import Gpu, OwnGpu, catalogue, catalogue_file, find, names, peak_flops
+from repro.paper.gpus import Gpu, CustomGpu, catalogue, catalogue_file, find, names, peak_flops
 from repro.paper.tables import COUNTS
 
 from ..models.recipe import Precision
@@ -126,7 +126,7 @@ class Machine:
         if self.nodes > 1:
             return "network"
         if "NVLink bridge" in self.gpu.link:
-            bridged = self.gpu.name in _BRIDGED or isinstance(self.gpu, OwnGpu)
+            bridged = self.gpu.name in _BRIDGED or isinstance(self.gpu, CustomGpu)
             return "bridge" if self.world == 2 and bridged else "pcie"
         return "switch" if "NVLink" in self.gpu.link else "pcie"
 

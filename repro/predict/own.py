@@ -25,7 +25,7 @@ from repro.machine.processes import MARK, kill_marked
 from repro.machine.stack import process_environment
 
 from ..models import own
-from ..models.own import Own
+from ..models.own import CustomModel
 from ..models.recipe import Recipe
 from ..models.specification import Fields, Specification
 from .traces import Trace, Traced, Variant, can_trace, load, shipped
@@ -41,11 +41,11 @@ _SOON, _MOST = 10, 600  # seconds: after these a description that takes long is 
 class Cached:
     """A description in the cache: valid while the files that it came from, by path, have these hashes."""
 
-    own: Own
+    own: CustomModel
     imports: dict[str, str] = field(default_factory=dict)
 
 
-def describe(specification: Specification) -> Own:
+def describe(specification: Specification) -> CustomModel:
     """Return the recipe that a specification makes, from the cache or from a process that builds it without weights."""
     here = json.dumps([_FORMAT, __version__, *map(installed, _PACKAGES)])
     file = _cache() / f"{hashlib.sha256(f'{specification.key} {here}'.encode()).hexdigest()[:32]}.json"

@@ -58,7 +58,7 @@ class ModernSearch:
         there = [
             record
             for record in self.run.records()
-            if (record.recipe, record.count) == (self.recipe, self.count) and not record.own
+            if (record.recipe, record.count) == (self.recipe, self.count) and not record.custom
         ]
         ran = [record for record in there if Answer.of(record).was_timed and record.derived.true_step]
         return min(ran, key=lambda record: record.derived.true_step or 0.0, default=None)

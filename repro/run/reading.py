@@ -338,7 +338,7 @@ def all_valid_records(folder: Path, problems: list[Problem]) -> list[Record]:
     """Return all valid records, oldest first; a trial that ran more than once has several. Add to `problems`.
     Raise UserError where the trials cannot be read."""
     try:
-        own_recipes(folder)
+        register_custom_recipes(folder)
     except UserError as error:
         problems.append(Problem(results.RECIPES, str(error), "trials of models that it describes were left out"))
     invalid: list[Problem] = []
@@ -352,7 +352,7 @@ def all_valid_records(folder: Path, problems: list[Problem]) -> list[Record]:
     return found
 
 
-def own_recipes(folder: Path) -> None:
+def register_custom_recipes(folder: Path) -> None:
     """Make the recipes known that a folder describes. Raise UserError where they cannot be used."""
     files.look(folder / results.RECIPES)
     if not (folder / results.RECIPES).is_file():
@@ -366,7 +366,7 @@ def own_recipes(folder: Path) -> None:
 def history(folder: Path) -> list[Record]:
     """Return every record of a folder, oldest first; a trial that ran more than once has several. A torn last line is
     ignored. Raise UserError, which names all invalid lines, where there are any."""
-    own_recipes(folder)
+    register_custom_recipes(folder)
     problems: list[Problem] = []
     found = valid_records(results.lines(folder), "line", problems)
     if problems:

@@ -29,7 +29,7 @@ def standing(trials: Iterable[Record]) -> dict[str, Record]:
     """Return one record for each settings id, although trials may have repeated it, such as with more rounds: the last
     that ran, else the last that does not fit, else the last. Those with methods of one's own or a given micro batch are
     left out."""
-    known = [(trial, feasible(trial)) for trial in trials if not trial.own]
+    known = [(trial, feasible(trial)) for trial in trials if not trial.custom]
     found = {trial.settings: trial for trial, _ in known}
     for answer in (False, True):
         found |= {trial.settings: trial for trial, fits in known if fits is answer}
@@ -84,7 +84,7 @@ class Search(OnMachine):
     @property
     def tried(self) -> list[Record]:
         """Return the trials that came to an end, with any outcome but unsupported."""
-        ended = (trial for trial in self.trials if Answer.of(trial).ended and not trial.own)
+        ended = (trial for trial in self.trials if Answer.of(trial).ended and not trial.custom)
         return [trial for trial in ended if trial.status != "unsupported"]
 
     @property

@@ -31,7 +31,7 @@ from repro.predict.own import ANSWER
 
 from ... import models
 from ...models import configured, specification
-from ...models.own import Described, Frozen, Own
+from ...models.own import Described, Frozen, CustomModel
 from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify
@@ -44,7 +44,7 @@ _PRINTED = {name.lower() for name in models.NAMES}
 _RATES = {"text": (3e-4, (0.9, 0.95)), "images": (1e-3, (0.9, 0.999))}
 
 
-def describe(asked: Specification) -> tuple[Own, dict[str, str]]:
+def describe(asked: Specification) -> tuple[CustomModel, dict[str, str]]:
     """Return a recipe of one's own, and the hashes of the Python files that it comes from. Raise UserError for a model
     that cannot be built or trained."""
     load_stack()
@@ -58,7 +58,7 @@ def describe(asked: Specification) -> tuple[Own, dict[str, str]]:
         configured.head(asked.config, asked.text)
     paper = _described(asked, "paper", None)
     tiny, why = _tiny(asked, paper)
-    return Own(paper, tiny, why, asked), imports
+    return CustomModel(paper, tiny, why, asked), imports
 
 
 def _tiny(asked: Specification, paper: Described) -> tuple[Described | None, str]:
@@ -447,7 +447,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
             found, imports = describe(value(Specification, asked["describe"]))
             return {"own": asdict(found), "imports": imports}
         load_stack()
-        recipe = value(Own, asked["trace"]).recipe(asked["scale"])
+        recipe = value(CustomModel, asked["trace"]).recipe(asked["scale"])
         with configured.quietly():
             traces.save([trace(recipe, variant) for variant in variants(recipe)], Path(asked["folder"]))
     except UserError as error:
