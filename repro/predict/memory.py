@@ -89,7 +89,7 @@ def variant_of(settings: Settings) -> Variant:
     return "custom" if settings.free_lunch else "naive"
 
 
-def width(recipe: Recipe) -> int:
+def element_bytes(recipe: Recipe) -> int:
     """Return the bytes of a weight in computation."""
     return 4 if recipe.precision == "fp32" else 2
 
@@ -190,7 +190,7 @@ class _State:
 
 
 def _state(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> _State:
-    each, parameters, share = width(recipe), trace.parameters, trace.parameters / gpus
+    element, parameters, share = element_bytes(recipe), trace.parameters, trace.parameters / gpus
     frozen = trace.total("frozen").fixed
     if settings.library == "torch":
         fp32, pure = 4 * parameters, "bf16_weights" in settings.parts
@@ -203,18 +203,18 @@ def _state(recipe: Recipe, trace: Trace, settings: Settings, gpus: int) -> _Stat
     if settings.library == "fsdp":
         layer = max(part.cost("parameters").fixed * part.count / part.units for part in trace.layers)
         rest = trace.rest.cost("parameters").fixed
-        gathered = each * (parameters if settings.stage == 2 else rest + 2 * layer)
+        gathered = element * (parameters if settings.stage == 2 else rest + 2 * layer)
         shard = 0.0 if settings.offloading else 4 * share
         temporaries = 0.0 if "fused_adam" in settings.parts else shard
         kept = shard + (0.0 if settings.offloading else 4 * frozen / gpus)
-        return _State(kept + gathered, kept, shard, 2 * shard, each * (rest + layer), 0.0, temporaries)
+        return _State(kept + gathered, kept, shard, 2 * shard, element * (rest + layer), 0.0, temporaries)
     optimizer, copies = (0.0, 0.0) if settings.offloading else (12 * share, 4 * share)
     if settings.stage == 3:
-        kept = 0.0 if settings.offloading else each * (share + frozen / gpus)
-        return _State(kept + each * min(_LIVE_WEIGHTS, parameters), kept, kept, optimizer, 0.0, 0.0, copies)
-    bucket = each * (_STAGE_2_BUCKETS if settings.stage == 2 else _DEEPSPEED_BUCKET)
-    gradients = each * parameters
+        kept = 0.0 if settings.offloading else element * (share + frozen / gpus)
+        return _State(kept + element * min(_LIVE_WEIGHTS, parameters), kept, kept, optimizer, 0.0, 0.0, copies)
+    bucket = element * (_STAGE_2_BUCKETS if settings.stage == 2 else _DEEPSPEED_BUCKET)
+    gradients = element * parameters
     if settings.stage == 2:
-        gradients = 0.0 if settings.offloading else each * share
-    weights = each * (parameters + frozen)
+        gradients = 0.0 if settings.offloading else element * share
+    weights = element * (parameters + frozen)
     return _State(weights, weights, gradients, optimizer, bucket, 0.0, copies)

@@ -15,7 +15,7 @@ from repro.paper.settings import Settings
 from ..models.recipe import Recipe
 from .constants import ADAM_BYTES, FP8_PEAK, FUSED_ADAM_BYTES, MASTER_BYTES, Rates
 from .hardware import Machine
-from .memory import width
+from .memory import element_bytes
 from .traces import PAPER_STACK, Block, Trace
 
 _HOPPER = (9, 0)
@@ -212,7 +212,7 @@ class StepModel:
         With offloading only the copies of new weights count: the time of the host's own update changes no score."""
         share = self.trace.parameters / (self.machine.world if self.settings.stage else 1)
         if self.settings.offloading:
-            seconds = width(self.recipe) * share / self._host
+            seconds = element_bytes(self.recipe) * share / self._host
         else:
             seconds = share * self._adam_bytes / self._bandwidth
         return seconds + self.weight_exchange()
@@ -221,7 +221,7 @@ class StepModel:
         """Return the seconds in which an update exchanges new weights, where ZeRO shards only what updates them."""
         if self.settings.library != "deepspeed" or self.settings.stage == 3:
             return 0.0
-        exchanged = width(self.recipe) * self._ring * self.trace.parameters
+        exchanged = element_bytes(self.recipe) * self._ring * self.trace.parameters
         return exchanged / _link(self.machine, self.rates)
 
     def sharing(self, host: float, updating: float) -> tuple[float, float]:
@@ -233,7 +233,7 @@ class StepModel:
         GPUs, too.
         """
         world = self.machine.world
-        updated = self.trace.parameters / world * (self._adam_bytes + width(self.recipe))
+        updated = self.trace.parameters / world * (self._adam_bytes + element_bytes(self.recipe))
         copying = max(0.0, world * self._offloaded / host - self._offloaded / self._host)
         return copying, max(0.0, world * updated / host - updating)
 
@@ -280,9 +280,9 @@ class StepModel:
         if settings.library == "torch":
             return 2 * (2 if "bf16_weights" in settings.parts else 4) * self._ring * trace.parameters
         if settings.stage == 3:  # gathers, and reduces to owners
-            return width(self.recipe) * self._ring * (self._gathered + trace.parameters)
+            return element_bytes(self.recipe) * self._ring * (self._gathered + trace.parameters)
         # FSDP's stage 2 gathers once; ZeRO all-reduces below stage 3.
-        return 2 * width(self.recipe) * self._ring * trace.parameters
+        return 2 * element_bytes(self.recipe) * self._ring * trace.parameters
 
     @property
     def _gathered(self) -> float:
@@ -310,7 +310,7 @@ class StepModel:
         gathered = self._gathered if settings.stage == 3 else trace.parameters
         if settings.library == "fsdp":
             return 4 * (gathered + trace.parameters) / world
-        return width(self.recipe) * (trace.parameters + (gathered if settings.stage == 3 else 0.0)) / world
+        return element_bytes(self.recipe) * (trace.parameters + (gathered if settings.stage == 3 else 0.0)) / world
 
     @property
     def _adam_bytes(self) -> float:
