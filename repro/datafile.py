@@ -95,7 +95,7 @@ def records(
     kind: type[T],
     name: str,
     key: tuple[str, ...],
-    check: Callable[[Row], object] = lambda row: None,
+    check: Callable[[CsvRow], object] = lambda row: None,
     wanted: Iterable[Hashable] = (),
 ) -> Keyed[Any, T]:
     """Return the rows of a file of `expected/`, whose columns are the fields of `kind`, each parsed by its field's
@@ -139,7 +139,7 @@ def columns(kind: type, without: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Row:
+class CsvRow:
     """One record of a CSV file, with its position for errors."""
 
     file: Path
@@ -180,7 +180,7 @@ class Row:
         seen[key] = self.line
 
 
-def rows(file: Path, columns: tuple[str, ...]) -> Iterator[Row]:
+def rows(file: Path, columns: tuple[str, ...]) -> Iterator[CsvRow]:
     """Yield the records of a CSV file that has these columns, in any order. Other columns and blank lines are ignored.
 
     Raises UserError for a file that cannot be read, bytes that are not UTF-8, a missing column, and a record with more
@@ -197,7 +197,7 @@ def rows(file: Path, columns: tuple[str, ...]) -> Iterator[Row]:
         for values in filter(None, reader):
             _check_utf8(file, reader.line_num, header, values)
             _check_length(file, reader.line_num, header, values)
-            yield Row(file, reader.line_num, header, tuple(map(visible, values)))
+            yield CsvRow(file, reader.line_num, header, tuple(map(visible, values)))
     except csv.Error as error:
         expected = "fields split by commas, with quotes in pairs"
         raise UserError(f"{file}, line {reader.line_num}: not CSV ({error}), expected {expected}") from None

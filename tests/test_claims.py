@@ -20,7 +20,7 @@ import pytest
 
 from repro.claims import check, check_all, facts
 from repro.claims.claim import MEASURED, RECOMPUTED, SURVEYED, Claim, Relation, judge, listed
-from repro.claims.facts import Row, Working, mean, shown, total
+from repro.claims.facts import SourceRow, Working, mean, shown, total
 from repro.console import UserError
 from repro.datafile import expected_folder
 from repro.formats import Interval
@@ -175,8 +175,8 @@ def test_a_number_is_shown_in_five_figures_or_more() -> None:
 
 
 def test_arithmetic_carries_its_rows_its_steps_and_its_bounds() -> None:
-    days = Working.read(18, Row("table1.csv", "a cell", "18 days", "paper"), rounded_to=1)
-    gpus = Working.read(64, Row("figure6.csv", "a model", "64 GPUs", "paper"))
+    days = Working.read(18, SourceRow("table1.csv", "a cell", "18 days", "paper"), rounded_to=1)
+    gpus = Working.read(64, SourceRow("figure6.csv", "a model", "64 GPUs", "paper"))
     found = gpus * 3 / (days * 4).called("GPU-days")
     assert found.value == Interval(192 / 72, 192 / 74, 192 / 70)
     assert [row.file for row in found.rows] == ["figure6.csv", "table1.csv"]
@@ -192,7 +192,7 @@ def test_differences_widen_and_sums_and_means_take_one_step() -> None:
 
 
 def read(value: float, name: str) -> Working:
-    return Working.read(value, Row("a.csv", name, f"{value}", "a test"), rounded_to=1)
+    return Working.read(value, SourceRow("a.csv", name, f"{value}", "a test"), rounded_to=1)
 
 
 def test_inputs_round_independently_and_the_same_row_always_alike() -> None:

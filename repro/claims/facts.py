@@ -51,7 +51,7 @@ def original(model: str) -> Working:
     if found.gpus is None or found.days is None:
         absent("figure6.csv", "GPUs and days", model)
     value = f"{found.gpus} {found.gpu} for {counted(found.days, 'day')}"
-    days = Working.read(found.days, Row("figure6.csv", model, value, found.source))
+    days = Working.read(found.days, SourceRow("figure6.csv", model, value, found.source))
     return (days * found.gpus).called(f"GPU-days of the original {model}")
 
 
@@ -60,26 +60,26 @@ def original_gpus(model: str) -> Working:
     found = original_trainings()[model]
     if found.gpus is None:
         absent("figure6.csv", "GPUs", model)
-    return Working.read(found.gpus, Row("figure6.csv", model, f"{found.gpus} {found.gpu}", found.source))
+    return Working.read(found.gpus, SourceRow("figure6.csv", model, f"{found.gpus} {found.gpu}", found.source))
 
 
 def quantity(id: str, rounded_to: float = 0.0) -> Working:
     found = quantities()[id]
-    row = Row("quantities.csv", f"{id}: {found.what}", f"{shown(found.value)} {found.unit}", found.source)
+    row = SourceRow("quantities.csv", f"{id}: {found.what}", f"{shown(found.value)} {found.unit}", found.source)
     return Working.read(found.value, row, rounded_to)
 
 
 def price(gpu: str) -> Working:
     """Return the price of one GPU in US dollars."""
     found = prices.gpu_prices()[gpu]
-    row = Row("table5.csv", gpu, f"{shown(found.cost_usd)} USD", found.source)
+    row = SourceRow("table5.csv", gpu, f"{shown(found.cost_usd)} USD", found.source)
     return Working.read(found.cost_usd, row, quantities()[f"rounding/{gpu}"].value)
 
 
 def system(gpus: int) -> Working:
     """Return the price in US dollars of a machine without its GPUs, as section 4.1 rounds it."""
     found = prices.known_systems()[gpus]
-    row = Row("systems.csv", f"{found.system}, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
+    row = SourceRow("systems.csv", f"{found.system}, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
     return Working.read(found.cost_usd, row, quantities()["rounding/system"].value)
 
 
@@ -100,7 +100,7 @@ def parts(gpus: int) -> Working:
     """Return the price in US dollars of a desktop's parts: Table 6, without its total."""
     return total(
         [
-            Working.read(part.cost_usd, Row("table6.csv", part.part, f"{part.cost_usd:.2f} USD", part.source))
+            Working.read(part.cost_usd, SourceRow("table6.csv", part.part, f"{part.cost_usd:.2f} USD", part.source))
             for part in prices.parts().values()
             if part.gpus == gpus and part.part != "Total"
         ]
@@ -110,7 +110,7 @@ def parts(gpus: int) -> Working:
 def server(gpus: int) -> Working:
     """Return the price in US dollars of a server without its GPUs: Table 7."""
     found = prices.servers()[gpus]
-    row = Row("table7.csv", f"server, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
+    row = SourceRow("table7.csv", f"server, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
     return Working.read(found.cost_usd, row)
 
 
@@ -118,14 +118,14 @@ def rental(gpu: str, gpus: int, provider: str, terms: str) -> Working:
     """Return the price of renting an instance: of one hour, or of a whole reservation."""
     found = prices.known_rentals()[gpu, gpus, provider, terms]
     what = f"{gpus} {gpu} at {provider}, {terms}, {found.hours:g} h"
-    row = Row("rental.csv", what, f"{shown(found.price)} {found.currency}", found.source)
+    row = SourceRow("rental.csv", what, f"{shown(found.price)} {found.currency}", found.source)
     return Working.read(found.price, row)
 
 
-def lab(resources: str, epochs: int) -> tuple[LabRun, Row]:
+def lab(resources: str, epochs: int) -> tuple[LabRun, SourceRow]:
     """Return a training run of the lab report, and its row."""
     run = lab_runs()[resources, epochs]
-    return run, Row("lab.csv", f"{resources}, {counted(epochs, 'epoch')}", f"{run.seconds} s", run.source)
+    return run, SourceRow("lab.csv", f"{resources}, {counted(epochs, 'epoch')}", f"{run.seconds} s", run.source)
 
 
 def figure(gpu: str, field: str, unit: str) -> Working:
@@ -134,13 +134,13 @@ def figure(gpu: str, field: str, unit: str) -> Working:
     value = getattr(found, field)
     if value is None:
         absent("gpus.csv", field, gpu)
-    return Working.read(value, Row("gpus.csv", f"{gpu}, {field}", f"{value:g} {unit}", found.source))
+    return Working.read(value, SourceRow("gpus.csv", f"{gpu}, {field}", f"{value:g} {unit}", found.source))
 
 
 def parameters(model: str) -> Working:
     """Return the model's number of weights, counted in closed form."""
     recipe = recipe_of(model)
-    row = Row("models/", recipe.id, f"{recipe.parameters:,} parameters", "closed form of the recipe's shape")
+    row = SourceRow("models/", recipe.id, f"{recipe.parameters:,} parameters", "closed form of the recipe's shape")
     return Working.read(recipe.parameters, row)
 
 
@@ -148,18 +148,18 @@ def flops(model: str) -> Working:
     """Return the FLOPs of a whole training, counted in closed form."""
     recipe = recipe_of(model)
     value = f"{shown(recipe.flops_per_example)} FLOPs an example x {recipe.batch_size} x {recipe.training_steps} steps"
-    row = Row("models/", recipe.id, value, "closed form of the recipe's shape")
+    row = SourceRow("models/", recipe.id, value, "closed form of the recipe's shape")
     return Working.read(training_flops(recipe), row).called(f"FLOPs of {model}")
 
 
-def cell_row(cell: Cell) -> Row:
+def cell_row(cell: Cell) -> SourceRow:
     """Return the row of a cell of Table 1 or 4."""
     value = counted(cell.days, "day") if cell.days is not None else cell.state
-    return Row(f"table{cell.table}.csv", f"{cell.model} on {cell.machine}", value, cell.source)
+    return SourceRow(f"table{cell.table}.csv", f"{cell.model} on {cell.machine}", value, cell.source)
 
 
 @dataclass(frozen=True)
-class Row:
+class SourceRow:
     """The row that a number was read from: file, row, value with unit, and source."""
 
     file: str
@@ -183,13 +183,13 @@ class Working:
     """
 
     value: Interval
-    rows: tuple[Row, ...] = ()
+    rows: tuple[SourceRow, ...] = ()
     steps: tuple[str, ...] = ()
     note: str = ""
     draw: Callable[[], Draws] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def read(cls, value: float, row: Row, rounded_to: float = 0.0) -> Working:
+    def read(cls, value: float, row: SourceRow, rounded_to: float = 0.0) -> Working:
         """Return a number read from a row, printed there to a multiple of `rounded_to`; 0 means exact."""
         return cls(Interval.rounded(value, rounded_to), (row,))
 
@@ -246,7 +246,7 @@ class Working:
         return Working(value, rows, (*steps, step), draw=lambda: list(map(by, self.draws(), second.draws())))
 
 
-def _rounding(value: Interval, rows: tuple[Row, ...]) -> Draws:
+def _rounding(value: Interval, rows: tuple[SourceRow, ...]) -> Draws:
     """Draw evenly what a number may have been before it was rounded, seeded by its rows."""
     step = (value.high - value.low) / 256
     steps = [value.low + (place + 0.5) * step for place in range(256)]  # a byte a draw: a quarter of the time of floats
@@ -295,9 +295,9 @@ def shown(value: float) -> str:
     return f"{value:.5g}"
 
 
-def _together(workings: Iterable[Working]) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+def _together(workings: Iterable[Working]) -> tuple[tuple[SourceRow, ...], tuple[str, ...]]:
     """Return the rows and steps of all, each once, in order."""
-    rows: dict[Row, None] = {}
+    rows: dict[SourceRow, None] = {}
     steps: dict[str, None] = {}
     for working in workings:
         rows.update(dict.fromkeys(working.rows))

@@ -16,7 +16,7 @@ from ..run.results import TRIALS
 from ..run.settings_search import Search, Spread, searches
 from ..run.verdict import FAILED, Verdict, comparable_with_cell, explain, judge_tables
 from .claim import Missing, measures
-from .facts import Row, Working, count, mean, shown
+from .facts import SourceRow, Working, count, mean, shown
 
 RUN = f"{command()} --gpus all"
 
@@ -63,7 +63,7 @@ def unsettling(records: Sequence[Record]) -> str:
 def _compared(cell: Verdict) -> Working:
     days = "nothing fitted" if cell.chosen.days is None else days_text(cell.chosen.days, cell.clock)
     reasons = (explain(cell),) if cell.verdict in FAILED else ()
-    return Working(Interval.exact(bool(reasons)), (Row(TRIALS, cell.cell, days, "this run"),), reasons)
+    return Working(Interval.exact(bool(reasons)), (SourceRow(TRIALS, cell.cell, days, "this run"),), reasons)
 
 
 def _clocks(record: Record) -> Working | None:
@@ -71,7 +71,7 @@ def _clocks(record: Record) -> Working | None:
     if record.clocks_ratio is None or record.derived.authors_days is None or record.derived.true_days is None:
         return None
     true, authors = (
-        Working.read(days, Row(TRIALS, record.id, f"{shown(days)} days by the {clock} clock", "this run"))
+        Working.read(days, SourceRow(TRIALS, record.id, f"{shown(days)} days by the {clock} clock", "this run"))
         for days, clock in ((record.derived.true_days, "true"), (record.derived.authors_days, "authors'"))
     )
     return (true / authors).called(record.id)
@@ -277,10 +277,10 @@ def name(cell: Search) -> str:
     return f"{cell.model} on {cell.count} {cell.device}"
 
 
-def rows(cell: Search) -> tuple[Row, ...]:
+def rows(cell: Search) -> tuple[SourceRow, ...]:
     """Return the days of all settings that ran in the cell, by the cell's clock."""
     return tuple(
-        Row(TRIALS, f"{name(cell)}, {id}", f"{shown(cell.days(step))} {DAYS[cell.clock]}", "this run")
+        SourceRow(TRIALS, f"{name(cell)}, {id}", f"{shown(cell.days(step))} {DAYS[cell.clock]}", "this run")
         for id, step in cell.steps.items()
     )
 

@@ -10,7 +10,7 @@ from ..formats import Interval
 from ..lab.specification import T4, T4_2_CPUS, T4_16_CPUS, V100
 from . import facts
 from .claim import recomputes
-from .facts import Row, Working, count, shown
+from .facts import SourceRow, Working, count, shown
 
 
 @recomputes("review-saved-by-owning")
@@ -276,7 +276,7 @@ def duration(resources: str, unit: str) -> Working:
 def rate(resources: str, epochs: int) -> Working:
     """Return the images a second in the last epoch."""
     run, row = facts.lab(resources, epochs)
-    epoch = Row(row.file, f"{row.row}, the last", f"{run.last_epoch_seconds} s", row.source)
+    epoch = SourceRow(row.file, f"{row.row}, the last", f"{run.last_epoch_seconds} s", row.source)
     return facts.quantity("lab/images") / Working.read(run.last_epoch_seconds, epoch, _TENTH)
 
 
@@ -302,7 +302,7 @@ def stamps(resources: str, epochs: int) -> Working:
     run, row = facts.lab(resources, epochs)
     between = (run.ended - run.started).total_seconds()
     begun, ended = (
-        Working.read(seconds, Row(row.file, row.row, f"{stamp}, local", row.source), rounded_to=1)
+        Working.read(seconds, SourceRow(row.file, row.row, f"{stamp}, local", row.source), rounded_to=1)
         for seconds, stamp in ((0.0, run.started), (between, run.ended))
     )
     step = f"from {run.started} to {run.ended} the clock went on by {shown(between)} s"

@@ -15,7 +15,7 @@ from ..paper.settings import NAIVE, search_space
 from ..paper.tables import COUNTS, Table, analytic_peaks, printed_recipes, published_settings, training_compute
 from . import facts
 from .claim import recomputes
-from .facts import Row, Working, count, mean, shown
+from .facts import SourceRow, Working, count, mean, shown
 
 
 @recomputes("title-100-days", gpu="RTX 3090", gpus=2)
@@ -118,11 +118,11 @@ def _optimism(others: dict[str, Working]) -> Working:
         printed, theirs = training_compute()[model], analytic_peaks()[gpu]
         compute = Working.read(
             printed.training_flops,
-            Row("figure9.csv", model, f"{shown(printed.training_flops)} FLOPs", printed.source),
+            SourceRow("figure9.csv", model, f"{shown(printed.training_flops)} FLOPs", printed.source),
             rounded_to=10 ** (len(str(int(printed.training_flops))) - 2),
         )
         peak = others.get(gpu) or Working.read(
-            theirs.fp16_tflops, Row("analytic_peaks.csv", gpu, f"{theirs.fp16_tflops:g} TFLOP/s", theirs.source)
+            theirs.fp16_tflops, SourceRow("analytic_peaks.csv", gpu, f"{theirs.fp16_tflops:g} TFLOP/s", theirs.source)
         )
         estimate = compute * days_at_peak(1.0, peak.value.value * 1e12, gpus)
         ratio = facts.days("4", model, gpu, gpus) / estimate
@@ -286,8 +286,8 @@ def vit_sequence() -> Working:
     size = printed_recipes()["ViT"].image_size
     if size is None:
         absent("table3.csv", "image size", "ViT")
-    image = Working.read(size, Row("table3.csv", "ViT", f"{size} pixels a side", printed_recipes()["ViT"].source))
-    patch = Working.read(PATCH, Row("models/", "vit", f"patches of {PATCH} pixels a side", "ViT-L/16"))
+    image = Working.read(size, SourceRow("table3.csv", "ViT", f"{size} pixels a side", printed_recipes()["ViT"].source))
+    patch = Working.read(PATCH, SourceRow("models/", "vit", f"patches of {PATCH} pixels a side", "ViT-L/16"))
     side = (image / patch).called("patches a side")
     found = side * side
     of_14 = (size // 14) ** 2
@@ -308,7 +308,7 @@ def table_3() -> Working:
             same = table == value if isinstance(value, str) or table is None else _rounds(value, table)
             wrong += not same
             step = f"{printed.model}, {name}: {table} printed, {value} in the release"
-            rows = (Row("table3.csv", f"{printed.model}, {name}", str(table), printed.source),)
+            rows = (SourceRow("table3.csv", f"{printed.model}, {name}", str(table), printed.source),)
             checked.append(Working(Interval.exact(not same), rows, () if same else (step,)))
     return count(wrong, checked, "entries differ")
 
@@ -365,7 +365,7 @@ def olmo_tokens() -> Working:
     recipe = recipe_of("Pythia-1B")
     assert isinstance(recipe.inputs, Text)
     value = f"{recipe.training_steps} steps of {recipe.batch_size} x {recipe.inputs.sequence} tokens"
-    row = Row("models/", recipe.id, value, "the authors' release")
+    row = SourceRow("models/", recipe.id, value, "the authors' release")
     pythia = Working.read(recipe.training_steps, row) * (recipe.batch_size * recipe.inputs.sequence)
     return facts.quantity("olmo_1b/tokens") / pythia.called("tokens of Pythia-1B")
 
@@ -397,7 +397,7 @@ def tf32_bits() -> Working:
 def space(gpus: int) -> Working:
     """Return the number of settings that Appendix F's rules leave."""
     found = search_space(gpus)
-    row = Row(
+    row = SourceRow(
         "repro/paper/settings.py",
         f"search space on {counted(gpus, 'GPU')}",
         ", ".join(s.id for s in found),
@@ -450,5 +450,5 @@ def left_out() -> Working:
     return count(wrong, found, "cells are in one of Appendix J and Table 1 alone")
 
 
-def _row_j(model: str, gpu: str, gpus: int, value: str, source: str) -> Row:
-    return Row("appendix_j.csv", f"{model} on {gpus} {gpu}", value, source)
+def _row_j(model: str, gpu: str, gpus: int, value: str, source: str) -> SourceRow:
+    return SourceRow("appendix_j.csv", f"{model} on {gpus} {gpu}", value, source)

@@ -11,7 +11,7 @@ from ..survey.counts import BASE
 from ..survey.questions import KINDS
 from ..survey.shares import HIGHER_END, TYPICAL, Compared, compared, most_gpus
 from .claim import Missing, Settled, listed, surveys
-from .facts import Row, Working
+from .facts import SourceRow, Working
 
 WITHOUT_ANSWERS = (
     "needs the survey's answers, artifacts/survey.csv in artifacts.tar of the authors' release v1.0.0: "
@@ -126,7 +126,7 @@ def _available(
         who = "half" if part == TYPICAL else "a quarter"
         what = f"at least {who} of the people may use {counted(gpus, 'GPU')} for {long.lower()}"
         said.append(what)
-        workings.append(Working.read(gpus, Row(_file(answers), f"{what} or longer", able.text, _named(answers))))
+        workings.append(Working.read(gpus, SourceRow(_file(answers), f"{what} or longer", able.text, _named(answers))))
     reason = f"{'; '.join(said)}; read so, typical is half of the people, and some a quarter; of {_named(answers)}"
     return Settled("holds" if holds else "differs", reason, workings[0].after(*workings))
 
@@ -144,14 +144,14 @@ def _compared(answers: Answers, id: str) -> list[Compared] | Missing:
 def _working(answers: Answers, each: Compared) -> Working:
     """Return a share, in percent, with the count that it is of."""
     assert each.value is not None
-    row = Row(_file(answers), each.what, each.note or each.count.text, _named(answers))
+    row = SourceRow(_file(answers), each.what, each.note or each.count.text, _named(answers))
     step = f"{each.note or each.count.text}: {each.value.value:.2f} %"
     return Working(Interval.exact(each.value.value), (row,), (step,))
 
 
 def _people(answers: Answers) -> Working:
     people = len(answers.people)
-    return Working.read(people, Row(_file(answers), "rows", f"{people} people", _named(answers)))
+    return Working.read(people, SourceRow(_file(answers), "rows", f"{people} people", _named(answers)))
 
 
 def _file(answers: Answers) -> str:

@@ -15,7 +15,7 @@ from ..run.corrected import versions
 from ..run.verdict import Verdict, judge_tables
 from . import facts
 from .claim import RECOMPUTED
-from .facts import Row, Working, shown
+from .facts import SourceRow, Working, shown
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class TrueDays:
             days, origin = found.value if found else None, f"predicted for {versions(self.stack)}"
         if days is None:
             raise _UnknownDaysError(f"{cell.model} does not train on {cell.machine}")
-        row = Row(_FILE, f"Table {cell.table}, {cell.model} on {cell.machine}", f"{shown(days)} true days", origin)
+        row = SourceRow(_FILE, f"Table {cell.table}, {cell.model} on {cell.machine}", f"{shown(days)} true days", origin)
         return Working(Interval.exact(days), (row,))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import mean, median
 
-from ..datafile import Positive, Row, read_once, records
+from ..datafile import Positive, CsvRow, read_once, records
 from ..formats import figures
 from ..models.gan import EPOCHS
 from ..models.recipe import Scale
@@ -129,7 +129,7 @@ def lab_runs() -> Mapping[tuple[str, int], LabRun]:
     """Return the report's eight runs, by resources and epochs; all except one-epoch runs were predicted. Raise
     UserError if the file is broken."""
 
-    def check(row: Row) -> None:
+    def check(row: CsvRow) -> None:
         row.choice("gpu", ("-", "T4", "V100"))
         if row["epochs"] != "1" and row["predicted_seconds"] == "-":
             row.problem("predicted_seconds", "a number above 0, as one epoch was trained to predict more")

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from .. import command, tomlfile
 from ..console import UserError, suggest_names
-from ..datafile import ContradictionError, Currency, Positive, Row, named, read_once, reader, records
+from ..datafile import ContradictionError, Currency, Positive, CsvRow, named, read_once, reader, records
 from ..formats import Interval, bounds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
 
@@ -126,7 +126,7 @@ def known_rentals() -> Mapping[tuple[str, int, str, str], Rental]:
     """Return rentals by GPU, number of GPUs, provider and terms. Raises UserError where the file is broken."""
     families = {re.sub(r" [0-9]+ GB.*", "", name) for name in by_name()}  # some providers do not name the V100's memory
 
-    def check(row: Row) -> None:
+    def check(row: CsvRow) -> None:
         row.choice("gpu", by_name().keys() | families, "a GPU of gpus.csv, with or without its memory, such as V100")
 
     return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), check)

@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from ..datafile import Keyed, Positive, Row, expected_folder, positive, read_once, records
+from ..datafile import Keyed, Positive, CsvRow, expected_folder, positive, read_once, records
 from ..models.recipe import Precision
 
 TURING = (7, 5)  # compute capability; the oldest that CUDA 13 serves
@@ -113,7 +113,7 @@ def catalogue() -> tuple[Gpu, ...]:
     """Return the GPUs of expected/gpus.csv. Raise UserError if the file is broken or two GPUs share a name."""
     seen: dict[Hashable, int] = {}
 
-    def check(row: Row) -> None:
+    def check(row: CsvRow) -> None:
         generation = row.choice("generation", GENERATIONS)
         for column in ("tf32_tflops", "bf16_tflops"):
             if row[column] and not _ampere_or_newer(generation):
@@ -158,7 +158,7 @@ def most_like(gpu: Gpu) -> Gpu:
     return min((other for other in catalogue() if other.paper_name), key=apart)
 
 
-def known_gpu(row: Row) -> None:
+def known_gpu(row: CsvRow) -> None:
     """Raise UserError where the row's GPU is not in the catalogue."""
     row.choice("gpu", by_name(), "a GPU of gpus.csv")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import models
-from ..datafile import Positive, Row, read_once, records
+from ..datafile import Positive, CsvRow, read_once, records
 from .gpus import paper_gpus
 from .settings import NAIVE
 from .tables import AtPlace, Cell, published_settings
@@ -54,6 +54,6 @@ def measured(cell: Cell) -> MeasuredDays | None:
     return min(found, key=lambda row: row.true_days or float("inf"), default=None)
 
 
-def _check(row: Row) -> None:
+def _check(row: CsvRow) -> None:
     row.choice("model", models.NAMES)
     row.choice("gpu", list(paper_gpus()))

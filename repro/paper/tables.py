@@ -12,7 +12,7 @@ from .. import models
 from ..datafile import (
     ContradictionError,
     Positive,
-    Row,
+    CsvRow,
     columns,
     complete,
     expected_folder,
@@ -165,7 +165,7 @@ def published_settings() -> tuple[PublishedSettings, ...]:
     recipes, gpus = printed_recipes(), paper_gpus()
     seen: dict[Hashable, int] = {}
 
-    def check(row: Row) -> None:
+    def check(row: CsvRow) -> None:
         model, _, count = _cell_of(row, recipes, gpus, seen)
         product, batch = count * row.count("mbs") * row.count("gas"), recipes[model].batch_size
         if product != batch:
@@ -182,7 +182,7 @@ def printed_recipes() -> Mapping[str, PrintedRecipe]:
 
 
 def _cell_of(
-    row: Row, recipes: Collection[str], gpus: Collection[str], seen: dict[Hashable, int]
+    row: CsvRow, recipes: Collection[str], gpus: Collection[str], seen: dict[Hashable, int]
 ) -> tuple[str, str, int]:
     model, gpu = row.choice("model", recipes), row.choice("gpu", gpus)
     count = int(row.choice("gpus", tuple(map(str, COUNTS))))
@@ -250,7 +250,7 @@ def analytic_peaks() -> Mapping[str, AnalyticPeaks]:
     return records(AnalyticPeaks, "analytic_peaks.csv", ("gpu",), known_gpu)
 
 
-def _known_model(row: Row) -> None:
+def _known_model(row: CsvRow) -> None:
     row.choice("model", models.NAMES)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..datafile import Positive, Row, read_once, records
+from ..datafile import Positive, CsvRow, read_once, records
 from ..formats import DAYS_A_YEAR
 from ..paper.gpus import Gpu, catalogue, find
 from .answers import Person
@@ -41,7 +41,7 @@ def cards() -> Sequence[Card]:
     """Return the table of cards, expected/survey_cards.csv. Raise UserError where the file is broken."""
     known = {gpu.name: gpu for gpu in catalogue()}
 
-    def check(row: Row) -> None:
+    def check(row: CsvRow) -> None:
         for column in ("gpu", "without_link"):
             if row[column] != "-":
                 row.choice(column, known, "a name of gpus.csv")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
-from ..datafile import Row, columns, complete, expected_folder, read_once, rows
+from ..datafile import CsvRow, columns, complete, expected_folder, read_once, rows
 
 Kind = Literal["text", "one", "several", "grid", "sum"]
 Part = Literal["question", "row", "choice", "other"]
@@ -109,7 +109,7 @@ def questions() -> Mapping[str, Question]:
     return found
 
 
-def _with(question: Question, part: Part, row: Row) -> Question:
+def _with(question: Question, part: Part, row: CsvRow) -> Question:
     """Return the question with the row, choice or text that a row of the file adds to it."""
     if part == "row":
         return replace(question, rows=(*question.rows, row.text("text")))

@@ -206,7 +206,7 @@ def more_data_center(answers: Answers) -> Compared | None:
 
 
 @dataclass(frozen=True)
-class Row:
+class ChoiceCount:
     """A choice of a figure's panel, with the people who made it."""
 
     choice: str
@@ -220,7 +220,7 @@ class Breakdown:
     column: str
     title: str
     of: int | str
-    rows: Sequence[Row]
+    rows: Sequence[ChoiceCount]
 
 
 _PANELS = {
@@ -253,7 +253,7 @@ def _breakdown(answers: Answers, column: str) -> Breakdown:
     people = [sum(name in groups for groups in made) for name in names]
     if names[-1] == OTHER and not answers.rounded(people[-1]) and not question.other:
         names, people = names[:-1], people[:-1]  # it is no choice
-    rows = [Row(name, answers.count(number, len(asked))) for name, number in zip(names, people, strict=True)]
+    rows = [ChoiceCount(name, answers.count(number, len(asked))) for name, number in zip(names, people, strict=True)]
     return Breakdown(column, _PANELS[column], shown(answers.rounded(len(asked))), rows)
 
 
@@ -286,7 +286,7 @@ class Availability:
 
     kind: str
     of: int | str
-    rows: Sequence[tuple[int, Sequence[Row]]]
+    rows: Sequence[tuple[int, Sequence[ChoiceCount]]]
 
     @property
     def title(self) -> str:
@@ -318,7 +318,7 @@ def _availability(answers: Answers, kind: str) -> Availability:
     for gpus in COUNTS:
         people = [sum(found[gpus] == name for found in filled) for name in names]
         made = zip(names if answers.rounded(people[-1]) else names[:-1], people, strict=False)
-        rows.append((gpus, [Row(name, answers.count(number, len(filled))) for name, number in made]))
+        rows.append((gpus, [ChoiceCount(name, answers.count(number, len(filled))) for name, number in made]))
     return Availability(kind, shown(answers.rounded(len(filled))), rows)
 
 
