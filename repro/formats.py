@@ -54,7 +54,7 @@ def listing(names: Sequence[str]) -> str:
 def from_to(values: Sequence[float], format: str = "") -> str:
     """Return the range of values as "low to high", or one number where both ends print alike."""
     ends = min(values), max(values)
-    return " to ".join(dict.fromkeys(f"{end:{format}}" if format else figures(end) for end in ends))
+    return " to ".join(dict.fromkeys(f"{end:{format}}" if format else significant(end) for end in ends))
 
 
 def tallied(names: Iterable[str]) -> str:
@@ -152,10 +152,10 @@ def cell_text(value: Any, digits: int = 3, nothing: str = "-") -> str:
         return yes(value)
     if isinstance(value, str):
         return value
-    return figures(value, digits) if isinstance(value, float) else str(value)
+    return significant(value, digits) if isinstance(value, float) else str(value)
 
 
-def figures(value: float, digits: int = 3) -> str:
+def significant(value: float, digits: int = 3) -> str:
     """Return a number with `digits` significant digits and all before the point; an exponent if very small or large."""
     if value == 0 or 10 ** (digits - 1) <= abs(value) < 1e15:
         return f"{value:.0f}"
@@ -349,7 +349,7 @@ def end_of(code: int) -> str:
     return f"was killed by {name}{why}"
 
 
-def days(text: str, option: str) -> float:
+def parse_days(text: str, option: str) -> float:
     """Parse a duration such as `30d` or `12h`, and return days."""
     return _parse(text, option, _SECONDS, "a positive duration such as 30d or 12h") / _SECONDS["d"]
 

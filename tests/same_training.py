@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from repro.datafile import value
-from repro.formats import figures
+from repro.formats import significant
 from repro.measure.server import Job
 from repro.measure.trial import Bench
 from repro.paper.settings import Settings
@@ -146,7 +146,7 @@ def compared(
     elif not all(map(math.isfinite, losses)) or apart > allowed:
         step = max(range(len(losses)), key=lambda step: _off(losses[step], without[step]))
         fault = (
-            f"the loss of step {step + 1} is {figures(losses[step], 6)}, without it {figures(without[step], 6)}: "
+            f"the loss of step {step + 1} is {significant(losses[step], 6)}, without it {significant(without[step], 6)}: "
             f"{apart:.1e} apart, {allowed:.1e} is allowed and rounding alone makes {rounding:.1e}"
         )
     elif not all_exact and not cosine >= _COSINE[bits]:

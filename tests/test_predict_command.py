@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from repro.console import UserError
-from repro.formats import figures
+from repro.formats import significant
 from repro.paper.tables import cells
 from repro.predict import calibration, traces
 from repro.predict.traces import nearest_here, why_here
@@ -60,7 +60,7 @@ def test_a_cell_shows_the_days_that_are_printed_and_those_predicted_of_it() -> N
         if (row["table"], row["gpu"], row["gpus"]) == ("1", "A100", 4)
     ]
     tables = repro("predict", "--models", "pythia-1b").stdout
-    assert f" 18 ({figures(row['predicted_days'])}; {figures(row['predicted_authors_days'])}) " in tables
+    assert f" 18 ({significant(row['predicted_days'])}; {significant(row['predicted_authors_days'])}) " in tables
     assert " - (-) " in tables
 
 

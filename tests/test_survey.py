@@ -611,8 +611,8 @@ def test_cards_counts_durations_and_links_follow_from_the_answers() -> None:
     assert max(gpus for _, gpus in alone) == 8, "no network joins two nodes"
     joined = allocated(holder(*A100, {16: "Weeks"}, node_link="Ethernet (10 Gbps)"))
     assert joined["A100", 16] == (28, 10e9 / 8)
-    fast = training.days("pythia-1b", "A100", 16, 200e9 / 8, "everything")
-    slow = training.days("pythia-1b", "A100", 16, 10e9 / 8, "everything")
+    fast = training.true_days("pythia-1b", "A100", 16, 200e9 / 8, "everything")
+    slow = training.true_days("pythia-1b", "A100", 16, 10e9 / 8, "everything")
     assert fast is not None
     assert slow is not None
     assert fast.days < slow.days
@@ -636,7 +636,7 @@ def test_days_that_were_measured_are_taken_before_predicted_ones(file: Path) -> 
 def test_whatever_is_done_just_in_time_is_counted() -> None:
     """Predictions that cannot be in time are not made: none of these may be among them."""
     for model, gpu in product(models.IDS, ("RTX 3090", "A6000", "A100", "H100")):
-        took = training.days(model, gpu, 1, None, "everything")
+        took = training.true_days(model, gpu, 1, None, "everything")
         if took is not None:
             just_enough = Access((Allocation(by_name()[gpu], 1, took.days, None),), True)
             assert training.in_time(model, just_enough, "everything") == took, (model, gpu)

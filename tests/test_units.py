@@ -15,7 +15,7 @@ from repro.formats import Interval
 )
 def test_a_duration_is_so_many_of_its_unit(given: str, seconds: float) -> None:
     assert formats.seconds(given, "--budget") == seconds
-    assert formats.days(given, "--deadline") == seconds / 86_400
+    assert formats.parse_days(given, "--deadline") == seconds / 86_400
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from repro import models
-from repro.formats import figures
+from repro.formats import significant
 from repro.machine.support import compiles
 from repro.paper.arithmetic import paper_gpu
 from repro.paper.settings import NAIVE, Settings, Sharding, search_space
@@ -154,8 +154,8 @@ def test_the_micro_batch_explains_days_that_it_brings_within_the_tolerance() -> 
     true = 18 * at_1 / at_16
     small = clocks("free_lunch+zero_1", true=true, authors=8.0, micro_batch=1)
     assert verdict_of(cell(), small).reason == (
-        f"the micro batch explains it: {true:.1f} true days x {figures(at_16)} predicted at MBS 16 on today's stack / "
-        f"{figures(at_1)} predicted at MBS 1 on today's stack = 18 days"
+        f"the micro batch explains it: {true:.1f} true days x {significant(at_16)} predicted at MBS 16 on today's stack / "
+        f"{significant(at_1)} predicted at MBS 1 on today's stack = 18 days"
     )
     other = clocks("free_lunch", true=true, authors=8.0, micro_batch=1)
     published = verdict_of(cell(), other, record("free_lunch+zero_1", 60.0))
@@ -167,7 +167,7 @@ def test_the_stack_explains_days_that_it_brings_within_the_tolerance() -> None:
     assert here < there
     found = verdict_of(cell(), clocks("free_lunch+zero_1", true=30.0, authors=14.8), clock="authors")
     assert found.reason.startswith("the stack explains it: ")
-    assert found.reason.endswith(f"/ {figures(here)} predicted at MBS 16 on today's stack = 15.1 days")
+    assert found.reason.endswith(f"/ {significant(here)} predicted at MBS 16 on today's stack = 15.1 days")
     assert found.true.reason.startswith("the launch queue and the stack explain it: "), "their clock is the authors'"
 
 

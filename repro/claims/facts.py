@@ -35,7 +35,7 @@ def days_read_by(reader: Callable[[Cell], Working]) -> Iterator[None]:
         _READER.reset(token)
 
 
-def days(table: Table, model: str, gpu: str, gpus: int) -> Working:
+def printed_days(table: Table, model: str, gpu: str, gpus: int) -> Working:
     """Return the days that Table 1 or 4 prints for a cell, or those of `days_read_by`."""
     cell = by_place(table)[model, gpu, gpus]
     if (reader := _READER.get()) is not None:
@@ -91,7 +91,7 @@ def machine(gpu: str, gpus: int) -> Working:
 def machines() -> dict[tuple[str, int], tuple[Working, Working]]:
     """Return price and days of Pythia-1B for every machine of the paper, cheapest first: Figure 7."""
     found = {
-        (gpu, gpus): (machine(gpu, gpus), days("1", "Pythia-1B", gpu, gpus)) for gpu in paper_gpus() for gpus in COUNTS
+        (gpu, gpus): (machine(gpu, gpus), printed_days("1", "Pythia-1B", gpu, gpus)) for gpu in paper_gpus() for gpus in COUNTS
     }
     return dict(sorted(found.items(), key=lambda item: item[1][0].value.value))
 
@@ -128,7 +128,7 @@ def lab(resources: str, epochs: int) -> tuple[LabRun, SourceRow]:
     return run, SourceRow("lab.csv", f"{resources}, {counted(epochs, 'epoch')}", f"{run.seconds} s", run.source)
 
 
-def figure(gpu: str, field: str, unit: str) -> Working:
+def datasheet(gpu: str, field: str, unit: str) -> Working:
     """Return a number of a GPU's data sheet."""
     found = by_name()[gpu]
     value = getattr(found, field)

@@ -100,7 +100,7 @@ def _rent(hours: Working, provider: str) -> Working:
 @recomputes("comment-card-speed")
 def card_speed() -> Working:
     """Return the single-precision peak of the Quadro RTX 6000 over the V100's."""
-    card, v100 = (facts.figure(gpu, "fp32_tflops", "TFLOP/s") for gpu in ("Quadro RTX 6000", "V100 32 GB"))
+    card, v100 = (facts.datasheet(gpu, "fp32_tflops", "TFLOP/s") for gpu in ("Quadro RTX 6000", "V100 32 GB"))
     return card / v100
 
 
@@ -108,7 +108,7 @@ def card_speed() -> Working:
 def card_power() -> Working:
     """Return the board power of the Quadro RTX 6000 less the V100's."""
     card, v100, pcie = (
-        facts.figure(gpu, "board_power_w", "W") for gpu in ("Quadro RTX 6000", "V100 32 GB", "V100 32 GB PCIe")
+        facts.datasheet(gpu, "board_power_w", "W") for gpu in ("Quadro RTX 6000", "V100 32 GB", "V100 32 GB PCIe")
     )
     return (card - v100).with_note(f"the PCIe part of the V100 takes {shown(pcie.value.value)} W, which is less")
 
@@ -116,7 +116,7 @@ def card_power() -> Working:
 @recomputes("comment-card-memory-over-16-gb")
 @recomputes("comment-card-memory-under-32-gb")
 def card_memory() -> Working:
-    return facts.figure("Quadro RTX 6000", "memory_gb", "GB")
+    return facts.datasheet("Quadro RTX 6000", "memory_gb", "GB")
 
 
 @recomputes("comment-system-cost")
@@ -197,7 +197,7 @@ def v100_double() -> Working:
 
 @recomputes("lab-t4-single-precision")
 def t4_single() -> Working:
-    return facts.figure("T4", "fp32_tflops", "TFLOP/s")
+    return facts.datasheet("T4", "fp32_tflops", "TFLOP/s")
 
 
 @recomputes("lab-specification-ratio")
@@ -209,7 +209,7 @@ def specification_ratio() -> Working:
 
 @recomputes("lab-specification-ratio-in-single-precision")
 def single_precision_ratio() -> Working:
-    v100, t4 = (facts.figure(gpu, "fp32_tflops", "TFLOP/s") for gpu in ("V100 32 GB", "T4"))
+    v100, t4 = (facts.datasheet(gpu, "fp32_tflops", "TFLOP/s") for gpu in ("V100 32 GB", "T4"))
     return (v100 / t4).with_note("both in single precision, the V100 of a DGX")
 
 
@@ -327,7 +327,7 @@ def hour(terms: str) -> Working:
 
 @recomputes("thesis-bandwidth")
 def bandwidth() -> Working:
-    v100, rtx_4090 = (facts.figure(gpu, "bandwidth_gb_s", "GB/s") for gpu in ("V100 16 GB", "RTX 4090"))
+    v100, rtx_4090 = (facts.datasheet(gpu, "bandwidth_gb_s", "GB/s") for gpu in ("V100 16 GB", "RTX 4090"))
     return rtx_4090 / v100
 
 
@@ -339,15 +339,15 @@ def cuda_cores() -> Working:
 @recomputes("thesis-faster")
 def faster() -> Working:
     """Return the RTX 4090's peak in half precision over the V100's."""
-    v100, rtx_4090 = (facts.figure(gpu, "fp16_tflops", "TFLOP/s") for gpu in ("V100 16 GB", "RTX 4090"))
+    v100, rtx_4090 = (facts.datasheet(gpu, "fp16_tflops", "TFLOP/s") for gpu in ("V100 16 GB", "RTX 4090"))
     return rtx_4090 / v100
 
 
 @recomputes("thesis-cost-effective")
 def cost_effective() -> Working:
     """Return the RTX 4090's peak per dollar of rent over the V100's."""
-    v100 = facts.figure("V100 16 GB", "fp16_tflops", "TFLOP/s") / facts.rental("V100 16 GB", 1, "AWS", "on-demand")
-    return facts.figure("RTX 4090", "fp16_tflops", "TFLOP/s") / hour("on-demand") / v100
+    v100 = facts.datasheet("V100 16 GB", "fp16_tflops", "TFLOP/s") / facts.rental("V100 16 GB", 1, "AWS", "on-demand")
+    return facts.datasheet("RTX 4090", "fp16_tflops", "TFLOP/s") / hour("on-demand") / v100
 
 
 @recomputes("thesis-two-gpus")

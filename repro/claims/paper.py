@@ -30,14 +30,14 @@ from .facts import SourceRow, Working, count, mean, shown
 @recomputes("review-four-h100-days", gpu="H100", gpus=4)
 @recomputes("review-eight-a100-days", gpu="A100", gpus=8)
 @recomputes("review-eight-rtx-3090-days", gpu="RTX 3090", gpus=8)
-def days(gpu: str, gpus: int, table: Table = "1", model: str = "Pythia-1B") -> Working:
-    return facts.days(table, model, gpu, gpus).called(f"days of {model} on {gpus} {gpu}, Table {table}")
+def printed_days(gpu: str, gpus: int, table: Table = "1", model: str = "Pythia-1B") -> Working:
+    return facts.printed_days(table, model, gpu, gpus).called(f"days of {model} on {gpus} {gpu}, Table {table}")
 
 
 @recomputes("two-h100-in-the-same-time")
 def two_h100() -> Working:
-    other = days("A100", 4).value.value
-    return days("H100", 2).with_note(f"4 A100 take {shown(other)} days, so the advice stands all the more")
+    other = printed_days("A100", 4).value.value
+    return printed_days("H100", 2).with_note(f"4 A100 take {shown(other)} days, so the advice stands all the more")
 
 
 @recomputes("original-pythia-1b", model="Pythia-1B")
@@ -48,7 +48,7 @@ def original(model: str) -> Working:
 
 @recomputes("pythia-1b-gpu-days")
 def best_gpu_days() -> Working:
-    return (days("A100", 4) * 4).called("GPU-days of Pythia-1B on 4 A100")
+    return (printed_days("A100", 4) * 4).called("GPU-days of Pythia-1B on 4 A100")
 
 
 @recomputes("pythia-1b-fewer-gpu-days")
@@ -75,7 +75,7 @@ def less_compute() -> Working:
 
 
 def _gpu_days(row: GpuDays) -> Working:
-    ratio = facts.original(row.model) / (facts.days("1", row.model, "A100", 8) * 8)
+    ratio = facts.original(row.model) / (facts.printed_days("1", row.model, "A100", 8) * 8)
     return replace(ratio.called(row.model), steps=ratio.called(row.model).steps[-1:])
 
 
@@ -89,7 +89,7 @@ def mean_speedup() -> Working:
 
 
 def _speedup(row: Speedup) -> Working:
-    ratio = facts.days("4", *row.place) / facts.days("1", *row.place)
+    ratio = facts.printed_days("4", *row.place) / facts.printed_days("1", *row.place)
     return ratio.called(f"{row.model} on {row.machine}")
 
 
@@ -101,7 +101,7 @@ def analytic_optimism() -> Working:
 
 @recomputes("analytic-optimism-with-sxm-peak")
 def analytic_optimism_sxm() -> Working:
-    sxm = facts.figure("H100", "fp16_tflops", "TFLOP/s")
+    sxm = facts.datasheet("H100", "fp16_tflops", "TFLOP/s")
     pcie = analytic_peaks()["H100"].fp16_tflops
     found = _optimism({"H100": sxm})
     return found.with_note(
@@ -125,7 +125,7 @@ def _optimism(others: dict[str, Working]) -> Working:
             theirs.fp16_tflops, SourceRow("analytic_peaks.csv", gpu, f"{theirs.fp16_tflops:g} TFLOP/s", theirs.source)
         )
         estimate = compute * days_at_peak(1.0, peak.value.value * 1e12, gpus)
-        ratio = facts.days("4", model, gpu, gpus) / estimate
+        ratio = facts.printed_days("4", model, gpu, gpus) / estimate
         took = f"{cell.days} / {shown(estimate.value.value)} analytic = {shown(ratio.value.value)}"
         step = f"{model} on {gpus} {gpu}: {took}"
         ratios.append(replace(ratio.after(peak), steps=(step,)))
@@ -169,7 +169,7 @@ def feasible_on_more_gpus() -> Working:
 @recomputes("eight-h100-fastest")
 def eight_h100_fastest() -> Working:
     """Count the other machines that train Pythia-1B at least as fast as 8 H100."""
-    best = facts.days("1", "Pythia-1B", "H100", 8)
+    best = facts.printed_days("1", "Pythia-1B", "H100", 8)
     others = [found for machine, (_, found) in facts.machines().items() if machine != ("H100", 8)]
     as_fast = sum(found.value.value <= best.value.value for found in others)
     return count(as_fast, [best, *others], "machines are as fast as 8 H100")
@@ -213,7 +213,7 @@ def fastest_within(budget: float) -> Working:
 @recomputes("four-h100-memory")
 def half_the_memory() -> Working:
     """Return the memory of 4 H100 over that of 8 A100."""
-    return facts.figure("H100", "memory_gb", "GB") * 4 / (facts.figure("A100", "memory_gb", "GB") * 8)
+    return facts.datasheet("H100", "memory_gb", "GB") * 4 / (facts.datasheet("A100", "memory_gb", "GB") * 8)
 
 
 @recomputes("a100-run-cost", gpu="A100", gpus=8)
@@ -221,7 +221,7 @@ def half_the_memory() -> Working:
 def run_cost(gpu: str, gpus: int) -> Working:
     """Return the US dollars of one training of Pythia-1B: the machine's price times days over lifespan."""
     lives = (facts.quantity("paper/lifespan") * DAYS_A_YEAR).called("days that a machine lives")
-    return facts.machine(gpu, gpus) * facts.days("1", "Pythia-1B", gpu, gpus) / lives
+    return facts.machine(gpu, gpus) * facts.printed_days("1", "Pythia-1B", gpu, gpus) / lives
 
 
 @recomputes("rtx-3090-price", gpu="RTX 3090")
@@ -376,14 +376,14 @@ def olmo_tokens() -> Working:
 @recomputes("h100-memory", gpu="H100")
 @recomputes("thesis-rtx-4090-memory", gpu="RTX 4090")
 def memory(gpu: str) -> Working:
-    return facts.figure(gpu, "memory_gb", "GB")
+    return facts.datasheet(gpu, "memory_gb", "GB")
 
 
 @recomputes("rtx-3090-peak", gpu="RTX 3090")
 @recomputes("a6000-peak", gpu="A6000")
 @recomputes("a100-peak", gpu="A100")
 def peak(gpu: str) -> Working:
-    return facts.figure(gpu, "fp16_tflops", "TFLOP/s")
+    return facts.datasheet(gpu, "fp16_tflops", "TFLOP/s")
 
 
 @recomputes("tf32-bits")

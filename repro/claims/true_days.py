@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..console import UserError
-from ..formats import Interval, figures
+from ..formats import Interval, significant
 from ..paper.tables import TOLERANCE, Cell, Place
 from ..predict.forecast import corrected
 from ..predict.traces import Traced
@@ -28,7 +28,7 @@ class ByTrueDays:
     @property
     def shown(self) -> str:
         """Return the number as text, with no more digits than a prediction has."""
-        return figures(self.value)
+        return significant(self.value)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ..datafile import NotAsDeclaredError
 from ..export.configurations import configurations
 from ..export.script import script
 from ..export.training import SCRIPT, Training, fastest, measured
-from ..formats import count_if_given, figures, listing, path, shell_words
+from ..formats import count_if_given, significant, listing, path, shell_words
 from ..installation import installed
 from ..models import own
 from ..models.recipe import Recipe
@@ -132,8 +132,8 @@ def _printed(training: Training, folder: Path, names: list[str]) -> str:
     """Return what was exported, the files, and the command that trains."""
     what = f"{training.recipe.name}{' (tiny)' if training.recipe.scale == 'tiny' else ''} with {training.settings.id}"
     batch = f"MBS {training.micro_batch}, GAS {training.accumulation}"
-    step = f"{figures(training.step_seconds)} s a step"
-    days = "" if training.recipe.scale == "tiny" else f", {figures(training.days)} days"
+    step = f"{significant(training.step_seconds)} s a step"
+    days = "" if training.recipe.scale == "tiny" else f", {significant(training.true_days)} days"
     start = shell_words(_start(training, folder))
     return (
         f"{what} on {training.machine}, {batch}: {step}{days} ({training.origin}: {training.source}).\n"

@@ -9,7 +9,7 @@ from typing import get_args
 
 from .. import files, models
 from ..console import FAILED, OK, say
-from ..formats import add_format, count, counted, duration, figures
+from ..formats import add_format, count, counted, duration, significant
 from ..lab.report import Report, named, scaled_down, what
 from ..lab.specification import TimedTraining, Training
 from ..machine import nvml
@@ -76,7 +76,7 @@ def _train(given: argparse.Namespace) -> int:
                 others = cpu_disturbance(done[name].busy_cpus)
                 beside = "" if others is None else f", while {others}"
                 again = " (from an earlier run)" if earlier else ""
-                say(f"took {figures(sum(done[name].seconds), 4)} s{again}{beside}")
+                say(f"took {significant(sum(done[name].seconds), 4)} s{again}{beside}")
             found_report = Report(done["first"], done["all"], done.get("warm"), gpu_of(devices))
             files.replace(given.out / REPORT, found_report.text("markdown") + "\n")
     except (TrainingFailedError, ServerDiedError) as error:

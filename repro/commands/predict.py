@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 
 from .. import models
 from ..console import DATA, UserError, say
-from ..formats import FOR_MACHINES, Format, add_format, count_if_given, figures, listing, network, path, prose, render
+from ..formats import FOR_MACHINES, Format, add_format, count_if_given, significant, listing, network, path, prose, render
 from ..models.recipe import Recipe
 from ..money.days import WHOSE, DaysAsked, ModelDays, SettingsDays
 from ..paper.arithmetic import paper_gpu, recipe_of
@@ -240,7 +240,7 @@ def _true_days(machine: Machine, recipes: Iterable[str], asked: DaysAsked) -> li
         return []
     known = ((models.find(id), ModelDays(id, asked).on(machine.gpu, machine.gpus)) for id in sorted(recipes))
     return [
-        f"{recipe.name} on {machine.gpus} x {machine.gpu.name}: {days.origin} {figures(days.days.value)} days "
+        f"{recipe.name} on {machine.gpus} x {machine.gpu.name}: {days.origin} {significant(days.days.value)} days "
         f"({days.source})."
         for recipe, days in known
         if days is not None and days.origin != "predicted"
@@ -359,7 +359,7 @@ def _sentence(rows: Sequence[SettingsDays], known: ModelDays) -> str:
     best = rows[0]
     text = ""
     if best.origin != "predicted":
-        days = f"{figures(best.days.value)} days" if best.days else "out of memory"
+        days = f"{significant(best.days.value)} days" if best.days else "out of memory"
         text = f"{best.origin} {days} ({best.source}); "
     return report.sentence([row.forecast for row in rows if row.forecast], known.stack, text)
 

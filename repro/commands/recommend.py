@@ -103,7 +103,7 @@ def main(given: argparse.Namespace) -> int:
 
 def _asked(given: argparse.Namespace) -> _Asked:
     budget = None if given.budget is None else formats.budget(given.budget, "--budget")
-    deadline = None if given.deadline is None else formats.days(given.deadline, "--deadline")
+    deadline = None if given.deadline is None else formats.parse_days(given.deadline, "--deadline")
     runs = formats.count(given.runs, "--runs")
     unit, prices = read_prices(given)
     gpu, prices = read_any_gpu(given, prices)

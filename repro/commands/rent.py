@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import formats, models
 from ..console import UserError
-from ..formats import are, bounds_text, figures, money_text, short_days
+from ..formats import are, bounds_text, significant, money_text, short_days
 from ..money import renting
 from ..money.days import UNKNOWN, Measurement, ModelDays, TrainingDays
 from ..money.offers import machine_paid_in, machine_price, older_price
@@ -142,7 +142,7 @@ def _trained(given: argparse.Namespace) -> dict[Path, Kept]:
         if given.checkpoint_time is not None:
             raise UserError(
                 f"--checkpoint-time {given.checkpoint_time}: --measured {folder} says how long one took, "
-                f"{figures(one.checkpoint_seconds)} s; leave one of them out"
+                f"{significant(one.checkpoint_seconds)} s; leave one of them out"
             )
     if len(found) > 1:
         raise UserError(f"--measured {' and '.join(map(str, found))}: expected one folder of train.py")
@@ -285,7 +285,7 @@ def _notes(found: Sequence[Rented], spot: Spot | None) -> list[str]:
                 "--interrupted-every, --checkpoint-time and --restart-time count interruptions."
             )
         else:
-            by_young, by_daly = (figures(optimum(spot.faced) * 60) for optimum in (young, daly))
+            by_young, by_daly = (significant(optimum(spot.faced) * 60) for optimum in (young, daly))
             notes.append(
                 "On spot instances days and sums are expected values. Best is a checkpoint every "
                 f"{by_young} min by Young (1974), {by_daly} min by Daly (2006)."

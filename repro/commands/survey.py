@@ -74,7 +74,7 @@ def main(given: argparse.Namespace) -> int:
     if given.questions:
         return _questions(given.format)
     lasts = {
-        name: formats.days(text, f"--{name.lower()}") if (text := getattr(given, name.lower())) else days
+        name: formats.parse_days(text, f"--{name.lower()}") if (text := getattr(given, name.lower())) else days
         for name, days in LASTS.items()
     }
     wanted = models.listed(given.models, models.find_traced)

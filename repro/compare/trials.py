@@ -9,7 +9,7 @@ from statistics import median, mode
 from typing import Literal, get_args
 
 from ..console import UserError, cut
-from ..formats import counted, figures
+from ..formats import counted, significant
 from ..machine import support
 from ..machine.environment import Environment
 from ..record import Record, Trial
@@ -351,7 +351,7 @@ def _moved(
     old, new = (middle(map(take, side)) for side in (before, after))
     if not old or not new or abs(new / old - 1) <= smallest or _by_chance(take, before, after):
         return []
-    return [Change(what, f"{figures(old)} {unit}", f"{figures(new)} {unit}")]
+    return [Change(what, f"{significant(old)} {unit}", f"{significant(new)} {unit}")]
 
 
 def _said(records: Sequence[Record], say: Callable[[Record], str | None]) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 
 from .. import __version__
-from ..formats import figures
+from ..formats import significant
 from ..models.recipe import Generation, Images, Text
 from ..train.kept import STOPPED
 from .training import Training
@@ -80,7 +80,7 @@ def script(training: Training) -> str:
         compiled=training.compiled,
         tf32=training.tf32,
         expected=_literal(
-            f"{training.origin} on {training.world} x {training.device}: {figures(training.step_seconds, 4)} s"
+            f"{training.origin} on {training.world} x {training.device}: {significant(training.step_seconds, 4)} s"
         ),
     )
 

@@ -40,7 +40,7 @@ class Training(OnMachine):
     memory_limit: int | None = None
 
     @property
-    def days(self) -> float:
+    def true_days(self) -> float:
         return days_of_steps(self.step_seconds, self.recipe.training_steps)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from statistics import mean, median
 
 from ..datafile import Positive, CsvRow, read_once, records
-from ..formats import figures
+from ..formats import significant
 from ..models.gan import EPOCHS
 from ..models.recipe import Scale
 from ..paper.gpus import Gpu, find
@@ -180,7 +180,7 @@ def why(first: TimedTraining, all: TimedTraining) -> list[str]:
     early = slice(0, min(_FIRST_BATCHES, len(all.training[0])))
     warm_up = sum(all.training[0][early]) - mean(sum(times[early]) for times in all.training[1:])
     reasons = [
-        f"The first of {len(all.seconds)} epochs took {figures(begin.total)} s, a later one {figures(later.total)} s: "
+        f"The first of {len(all.seconds)} epochs took {significant(begin.total)} s, a later one {significant(later.total)} s: "
         f"{_signed(surplus)} s ({surplus / later.total:+.1%}).",
         f"Warm-up: training on its first {early.stop} batches took {_signed(warm_up)} s against a later epoch's, "
         f"on the others {_signed(surplus - reading - warm_up)} s. Caching: reading took {_signed(reading)} s; "
@@ -189,7 +189,7 @@ def why(first: TimedTraining, all: TimedTraining) -> list[str]:
     spread = max(all.seconds[1:]) - min(all.seconds[1:])
     if abs(surplus) <= spread:
         reasons.append(
-            f"Later epochs differ by up to {figures(spread, 2)} s among themselves: the first is not out of their line."
+            f"Later epochs differ by up to {significant(spread, 2)} s among themselves: the first is not out of their line."
         )
     apart = alone.total - begin.total
     reasons.append(
@@ -199,7 +199,7 @@ def why(first: TimedTraining, all: TimedTraining) -> list[str]:
 
 
 def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{figures(abs(seconds), 2)}"
+    return f"{'-' if seconds < 0 else '+'}{significant(abs(seconds), 2)}"
 
 
 def lab_ratios() -> list[Ratio]:

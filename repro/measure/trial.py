@@ -13,7 +13,7 @@ from typing import Any
 
 from repro import files
 from repro.datafile import value
-from repro.formats import duration, figures
+from repro.formats import duration, significant
 from repro.machine import support
 from repro.machine.build_cache import disk_full
 from repro.machine.support import Obstacle
@@ -104,7 +104,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None, 
         ranks = _Ranks(trial, bench, tf32, started + trial.timeout)
         _measure(ranks, recipe, settings, record, start, weigh, alone)
         if record.status == "timed_out":
-            limit = f"{figures(trial.timeout)} s" if trial.timeout < 10 else duration(trial.timeout)
+            limit = f"{significant(trial.timeout)} s" if trial.timeout < 10 else duration(trial.timeout)
             late = f"the trial did not end within its time limit of {limit}"
             record.reason = "; ".join(filter(None, (late, record.reason.removeprefix("; "))))
     except ServerDiedError as error:

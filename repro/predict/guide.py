@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from repro.formats import figures
+from repro.formats import significant
 from repro.machine.support import compiles
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
 from repro.record import BY_CLOCK, DEFAULT, Clock, Record
@@ -146,7 +146,7 @@ class Guide:
         bound = self.bound(settings)
         if bound < self._best:
             return None
-        return bound, f"predicted at best {figures(bound)} s a training step, {self._fastest()}"
+        return bound, f"predicted at best {significant(bound)} s a training step, {self._fastest()}"
 
     def weigh(self, record: Record, size: int) -> tuple[float, str] | None:
         """Return a bound, and why settings that ran uncompiled at a micro batch need not be compiled; None if they must
@@ -161,11 +161,11 @@ class Guide:
         bound = uncompiled * (1.0 if in_vain else min(1.0, *self._gains)) * _ALIKE
         if bound < self._best:
             return None
-        took = f"took {figures(uncompiled)} s a training step uncompiled, compiled at best {figures(bound)} s"
+        took = f"took {significant(uncompiled)} s a training step uncompiled, compiled at best {significant(bound)} s"
         return bound, f"{took}, {self._fastest()}"
 
     def _fastest(self) -> str:
-        return f"{self._by} was measured at {figures(self._best)} s {BY_CLOCK[self.clock]}"
+        return f"{self._by} was measured at {significant(self._best)} s {BY_CLOCK[self.clock]}"
 
     def _uncompiled(self, record: Record, size: int) -> float | None:
         """Return the seconds of an uncompiled training step; None if none was timed at this micro batch."""

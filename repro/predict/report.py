@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from repro.datafile import columns
-from repro.formats import by_machine, figures, size
+from repro.formats import by_machine, significant, size
 from repro.installation import installed
 from repro.machine.packages import without_build
 from repro.paper.tables import Cell, printed
@@ -81,7 +81,7 @@ def sentence(ranked: Sequence[Forecast], stack: str, known: str = "") -> str:
     cell = f"{models.find(best.recipe).name} on {nodes}{best.machine.gpus} x {best.machine.gpu.name}"
     if best.days is None:
         return f"{cell}: {known}predicted infeasible with every combination of settings: {why}."
-    days = f"predicted {figures(best.days.value)} days ({_sure(best)})"
+    days = f"predicted {significant(best.days.value)} days ({_sure(best)})"
     answer = f"{cell}: {known}{days} with {best.settings.id}, on {stack}."
     return f"{answer} A dash is infeasible: {why}." if why else answer
 
@@ -89,7 +89,7 @@ def sentence(ranked: Sequence[Forecast], stack: str, known: str = "") -> str:
 def _sure(best: Forecast) -> str:
     """Describe the interval of predicted days, or say why there is none."""
     if best.bounds:
-        low, high = map(figures, best.bounds)
+        low, high = map(significant, best.bounds)
         return f"{low} to {high}: 8 of 10 unseen cells and trials lie in such an interval"
     if best.settings.parts:
         return "no interval is known: nothing was measured on a GPU with these parts"
@@ -134,9 +134,9 @@ def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         expected = printed(row["state"], row["expected_days"])
         found = "-"
         if row["predicted_days"] is not None:
-            found = f"{figures(row['predicted_days'])}; {figures(row['predicted_authors_days'])}"
-        projected = f" / {figures(row['days'])} projected" if row["origin"] == "projected" else ""
-        measured = projected if row["measured_days"] is None else f" / {figures(row['measured_days'])}"
+            found = f"{significant(row['predicted_days'])}; {significant(row['predicted_authors_days'])}"
+        projected = f" / {significant(row['days'])} projected" if row["origin"] == "projected" else ""
+        measured = projected if row["measured_days"] is None else f" / {significant(row['measured_days'])}"
         return f"{expected} ({found}){measured}"
 
     return by_machine({(row["model"], row["gpu"], row["gpus"]): shown(row) for row in rows})

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Literal
 
 from repro.console import DATA
-from repro.formats import SECONDS_A_DAY, figures
+from repro.formats import SECONDS_A_DAY, significant
 from repro.machine.support import fits_papers_hosts
 from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.settings import NAIVE, Settings, search_space
@@ -372,8 +372,8 @@ def fitted_rows(fits: Mapping[str, Calibration]) -> list[dict[str, Any]]:
     return [
         {
             "fitted number": name,
-            "start": figures(value),
-            "fitted": figures(found[EVERYTHING][name]),
+            "start": significant(value),
+            "fitted": significant(found[EVERYTHING][name]),
             "folds that fit it": f"{sum(numbers[name] != value for numbers in folds)} of {len(folds)}",
         }
         for name, value in start.items()

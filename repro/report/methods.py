@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..formats import figures
+from ..formats import significant
 from ..paper.settings import Settings
 from ..record import Record
 from ..validity import Answer
@@ -96,7 +96,7 @@ def _losses(record: Record, without: Record) -> str:
     if change is None:
         return ""
     own, usual = (
-        " ".join("nan" if loss is None else figures(loss, 5) for loss in each.observed.trained_losses or ())
+        " ".join("nan" if loss is None else significant(loss, 5) for loss in each.observed.trained_losses or ())
         for each in (record, without)
     )
     verdict = "the method trains as without it" if change <= _DIFFERS else "the method changes the training"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..formats import figures
+from ..formats import significant
 from ..paper.settings import Settings
 from ..parts import BY_NAME
 from ..predict.modern import peak_bytes
@@ -59,7 +59,7 @@ class Ablation:
             if (parts := [each for each in Settings.parse(self.best.settings).parts if BY_NAME[each].kind == kind])
         ]
         return (
-            f"{where}: modern takes {figures(best)} s a training step, {self.usual.settings} {figures(usual)} s, "
+            f"{where}: modern takes {significant(best)} s a training step, {self.usual.settings} {significant(usual)} s, "
             f"{usual / best:.2f} times as long; {'; '.join(named)}"
         )
 

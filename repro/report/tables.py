@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from .. import models
 from ..console import UserError
-from ..formats import by_machine, figures, yes
+from ..formats import by_machine, significant, yes
 from ..money.prices import gpu_prices, parts, servers
 from ..paper.tables import TABLES, Place, Table, cells, printed, printed_recipes, published_settings
 from ..record import DEFAULT, Clock, Record, other
@@ -72,7 +72,7 @@ def _cell(row: dict[str, Any]) -> str:
         return expected
     measured, beside = (row[f"{clock}_days"] for clock in (row["clock"], other(row["clock"])))
     if measured is not None:
-        return f"{expected} ({figures(measured)}{'' if beside is None else f' / {figures(beside)}'})"
+        return f"{expected} ({significant(measured)}{'' if beside is None else f' / {significant(beside)}'})"
     if row.get("verdict") not in (None, "not_measured"):
         return f"{expected} (-)"
     return expected

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import datafile, models
-from ..formats import Format, are, as_json, counted, figures, first, from_to, listing, percent, render, were
+from ..formats import Format, are, as_json, counted, significant, first, from_to, listing, percent, render, were
 from ..machine.devices import Device
 from ..machine.environment import Environment
 from ..paper.arithmetic import by_place, paper_gpu
@@ -393,9 +393,9 @@ def projection_errors(records: Sequence[Record]) -> list[str]:
         steps = [each.derived.true_step or 0.0 for each in (record, beside)]
         peaks = [(each.observed.peak_memory or 0) / _GIB for each in (record, beside)]
         lines.append(
-            f"{record.recipe}, {record.machine}, {record.settings}: a step of {figures(steps[0])} s is projected, "
-            f"{figures(steps[1])} s measured ({steps[0] / steps[1] - 1:+.0%}); MBS {record.batch.micro_batch} and "
-            f"{beside.batch.micro_batch}; peak {figures(peaks[0])} and {figures(peaks[1])} GiB."
+            f"{record.recipe}, {record.machine}, {record.settings}: a step of {significant(steps[0])} s is projected, "
+            f"{significant(steps[1])} s measured ({steps[0] / steps[1] - 1:+.0%}); MBS {record.batch.micro_batch} and "
+            f"{beside.batch.micro_batch}; peak {significant(peaks[0])} and {significant(peaks[1])} GiB."
         )
     return lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ..formats import figures
+from ..formats import significant
 from ..models.recipe import Recipe
 from ..paper.settings import Settings
 from ..parts import BY_NAME, exact, in_order
@@ -129,10 +129,10 @@ def faster(record: Record, beside: Record) -> tuple[bool, str]:
     scatter = sum(
         (max(rounds) - min(rounds)) / 2 for rounds in (record.derived.step_rounds, beside.derived.step_rounds)
     )
-    text = f"{figures(step)} s a step, {figures(usual)} s beside it"
+    text = f"{significant(step)} s a step, {significant(usual)} s beside it"
     if usual - step > scatter:
         return True, text
-    return False, f"{text}: not faster by more than the rounds scatter ({figures(scatter)} s)"
+    return False, f"{text}: not faster by more than the rounds scatter ({significant(scatter)} s)"
 
 
 def search_name(recipe: Recipe, count: int, device: str) -> str:

@@ -9,7 +9,7 @@ import threading
 import time
 
 from ..console import visible
-from ..formats import duration, figures
+from ..formats import duration, significant
 from ..record import Record, Trial
 from ..validity import cpu_disturbance
 
@@ -121,5 +121,5 @@ def _summary(record: Record | None, earlier: bool) -> str:
     others = cpu_disturbance(record.observed.busy_cpus)
     if record.modern is not None and record.modern.part:
         again = f"; without {record.modern.part}{again}"
-    text = f"{figures(record.derived.true_step)} s a training step, MBS {record.batch.micro_batch}{again}"
+    text = f"{significant(record.derived.true_step)} s a training step, MBS {record.batch.micro_batch}{again}"
     return text if others is None else f"{text}, while {others}"

@@ -36,10 +36,10 @@ class Days:
 
 
 @cache
-def days(model: str, gpu: str, gpus: int, network: float | None, level: Level, asked: DaysAsked = ASKED) -> Days | None:
+def true_days(model: str, gpu: str, gpus: int, network: float | None, level: Level, asked: DaysAsked = ASKED) -> Days | None:
     """Return the days of a model on these GPUs, by their `called` name, with the fastest settings of a level or of
     those below. None where nothing is known to fit, or the batch size does not divide."""
-    below = None if level == "naive" else days(model, gpu, gpus, network, LEVELS[LEVELS.index(level) - 1], asked)
+    below = None if level == "naive" else true_days(model, gpu, gpus, network, LEVELS[LEVELS.index(level) - 1], asked)
     if asked.by == "printed":
         found = _printed(model, gpu, gpus, level)
     else:
@@ -95,7 +95,7 @@ def in_time(model: str, access: Access, level: Level, asked: DaysAsked = ASKED) 
     for each in access.allocations:
         if asked.by == "true" and each.days < _at_peak(model, each.gpu.called) / each.gpus:
             continue
-        took = days(model, each.gpu.called, each.gpus, each.network, level, asked)
+        took = true_days(model, each.gpu.called, each.gpus, each.network, level, asked)
         if took is not None and took.days <= each.days:
             return took
     return None
@@ -222,7 +222,7 @@ def _fastest(model: str, access: Access, level: Level, asked: DaysAsked) -> tupl
     found = [
         (each.gpus, took)
         for each in access.allocations
-        if (took := days(model, each.gpu.called, each.gpus, each.network, level, asked)) is not None
+        if (took := true_days(model, each.gpu.called, each.gpus, each.network, level, asked)) is not None
     ]
     return min(found, key=lambda each: each[1].days, default=None)
 
