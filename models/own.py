@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.console import UserError
-from repro.datafile import NotAsDeclaredError, load, plain, value
+from repro.datafile import NotAsDeclaredError, load, to_json, from_json
 
 from .recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
 from .specification import Specification, contents_of
@@ -182,18 +182,18 @@ def _described(own: CustomModel) -> Iterator[dict[str, Any]]:
     specification = own.specification
     for each in filter(None, (own.paper, own.tiny)):
         if specification is None:
-            yield plain(each.plain)
+            yield to_json(each.plain)
             continue
         named = specification.place if specification.source == "timm" else Path(specification.place).name
         stored = replace(specification, text=named, place=named, config=without_code(specification.config))
         config = None if each.config is None else without_code(each.config)
-        yield plain(replace(each, config=config)) | {"specification": plain(stored)}
+        yield to_json(replace(each, config=config)) | {"specification": to_json(stored)}
 
 
 def specifications(file: Path) -> list[Specification]:
     """Return what built the recipes of a results folder, of a Python file without its code. Nothing is built by it."""
     found = [each["specification"] for each in load(file) if isinstance(each, dict) and "specification" in each]
-    return list({each.id: each for each in (value(Specification, one) for one in found)}.values())
+    return list({each.id: each for each in (from_json(Specification, one) for one in found)}.values())
 
 
 def register_buildable(file: Path) -> None:
@@ -205,7 +205,7 @@ def register_buildable(file: Path) -> None:
         specification = replace(specification, config=without_code(specification.config))
         scales = {
             each.scale: replace(each, config=each.config and without_code(each.config))
-            for each in value(list[Described], load(file))
+            for each in from_json(list[Described], load(file))
             if each.id == specification.id
         }
         if "paper" in scales:
@@ -224,7 +224,7 @@ def without_code(config: dict[str, Any]) -> dict[str, Any]:
 def read(file: Path) -> list[str]:
     """Register the recipes of a results folder as data, and return their ids. Raise NotAsDeclaredError for other
     content, and UserError for a recipe that differs from a known one of its id."""
-    found = value(list[Described], load(file))
+    found = from_json(list[Described], load(file))
     if problem := next(filter(None, (each.problem for each in found)), ""):
         raise NotAsDeclaredError(problem)
     tiny = {each.id: each for each in found if each.scale == "tiny"}
@@ -258,7 +258,7 @@ def exported(id: str) -> dict[str, str]:
 
 def read_exported(file: Path) -> None:
     """Register the recipe of an exported file, whose Python file, if it has one, lies beside it."""
-    found = value(CustomModel, load(file))
+    found = from_json(CustomModel, load(file))
     if found.specification is not None and found.specification.source == "python":
         beside = str(file.parent / found.specification.place)  # a place that is absolute stays
         found = replace(found, specification=replace(found.specification, place=beside))

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from repro import files, formats
 from repro.console import UserError, suggest_names
-from repro.datafile import NotAsDeclaredError, parse, value
+from repro.datafile import NotAsDeclaredError, parse, from_json
 
 from .recipe import Images, Precision, Text
 
@@ -246,7 +246,7 @@ def checked(plain: Mapping[str, Any], place: str) -> Fields:
     kinds = get_type_hints(Fields)
     for name, found in plain.items():
         try:
-            converted = value(Fields, {name: found})
+            converted = from_json(Fields, {name: found})
         except NotAsDeclaredError:
             expected = _expected(kinds[name])
             raise UserError(f"{place}: {name} is {found!r}, expected {expected}") from None
@@ -254,7 +254,7 @@ def checked(plain: Mapping[str, Any], place: str) -> Fields:
         least = -1 if name == "warmup_steps" else 0
         if isinstance(number, int | float) and not isinstance(number, bool) and not least < number < 1e18:
             raise UserError(f"{place}: {name} is {found!r}, expected a number above {least}")
-    return value(Fields, dict(plain))
+    return from_json(Fields, dict(plain))
 
 
 def _expected(kind: Any) -> str:

@@ -91,7 +91,7 @@ def absent(file: str, what: str, key: Hashable) -> NoReturn:
     raise UserError(f"{expected_folder() / file}: found no {what} for {named(key)}, expected one; {_WAY_OUT}")
 
 
-def records(
+def read_csv(
     kind: type[T],
     name: str,
     key: tuple[str, ...],
@@ -106,9 +106,9 @@ def records(
     key, or a `wanted` key that is missing.
     """
     known, seen, found = types(kind), dict[Hashable, int](), {}  # type: ignore[arg-type]
-    for row in rows(expected_folder() / name, columns(kind)):
+    for row in csv_rows(expected_folder() / name, columns(kind)):
         check(row)
-        values = {column: row.parse(column, *reader(known[column])) for column in columns(kind)}
+        values = {column: row.parse(column, *converter(known[column])) for column in columns(kind)}
         place = values[key[0]] if len(key) == 1 else tuple(values[column] for column in key)
         row.once(key[0], place, seen)
         try:
@@ -180,7 +180,7 @@ class CsvRow:
         seen[key] = self.line
 
 
-def rows(file: Path, columns: tuple[str, ...]) -> Iterator[CsvRow]:
+def csv_rows(file: Path, columns: tuple[str, ...]) -> Iterator[CsvRow]:
     """Yield the records of a CSV file that has these columns, in any order. Other columns and blank lines are ignored.
 
     Raises UserError for a file that cannot be read, bytes that are not UTF-8, a missing column, and a record with more
@@ -285,13 +285,13 @@ def optional(convert: Callable[[str], T]) -> Callable[[str], T | None]:
     return lambda text: None if text == "-" else convert(text)
 
 
-def reader(kind: Any) -> tuple[Callable[[str], Any], str]:
+def converter(kind: Any) -> tuple[Callable[[str], Any], str]:
     """Return the converter of a field's type, and a description of what it expects. It may be annotated with both."""
     if kind in _READERS:
         return _READERS[kind]
     if isinstance(kind, UnionType) or get_origin(kind) is Union:
         [other] = (one for one in get_args(kind) if one is not NoneType)
-        read, expected = reader(other)
+        read, expected = converter(other)
         return optional(read), f"{expected}, or -"
     if get_origin(kind) is Annotated:
         found: tuple[Callable[[str], Any], str] = kind.__metadata__[0]
@@ -338,10 +338,10 @@ def parse(content: bytes) -> Any:
 
 def read(path: Path, kind: type[T]) -> T:
     """Return a file's JSON as `kind`, converted by `value`. Raises NotAsDeclaredError."""
-    return value(kind, load(path))
+    return from_json(kind, load(path))
 
 
-def plain(content: Any) -> dict[str, Any]:
+def to_json(content: Any) -> dict[str, Any]:
     """Return a data class as the JSON object that `value` converts back."""
     return _flattened(type(content), asdict(content))
 
@@ -360,7 +360,7 @@ def write(path: Path, plain: Any, named: bool = False) -> Path:
     return files.replace(path, json.dumps(plain, indent=1) + "\n", named)
 
 
-def value(kind: type[T], plain: Any) -> T:
+def from_json(kind: type[T], plain: Any) -> T:
     """Convert JSON to a data class, or to a list or dictionary of them: missing fields take their defaults, unknown
     ones are dropped.
 

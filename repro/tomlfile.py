@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
 
 from . import files
 from .console import UserError, cut
-from .datafile import VALUE, ContradictionError, Positive, reader, types
+from .datafile import VALUE, ContradictionError, Positive, converter, types
 
 T = TypeVar("T")
 _MOST_BYTES = 10**6  # room for thousands of prices; an endless file is refused
@@ -69,7 +69,7 @@ def _value(value: Any, kind: Any, place: str) -> Any:
     """Parse a value of TOML as the text of a CSV file is parsed."""
     if get_origin(kind) in (Union, UnionType):  # of a field that may be missing
         [kind] = (one for one in get_args(kind) if one is not NoneType)
-    read_, expected = reader(kind)
+    read_, expected = converter(kind)
     try:
         # Text is in quotes, and nothing else is.
         if isinstance(value, (dict, list)) or isinstance(value, str) == (kind in (int, float, Positive, date)):

@@ -230,7 +230,7 @@ def results_folder(folder: Path, *records: Record, **described: Any) -> Path:
     """A results folder that holds these records, and lists their GPUs where there are any. `described` is what else its
     environment.json holds."""
     with Results(folder), (folder / TRIALS).open("a", encoding="utf-8") as file:
-        file.writelines(f"{json.dumps(datafile.plain(each))}\n" for each in records)
+        file.writelines(f"{json.dumps(datafile.to_json(each))}\n" for each in records)
     if described or any(each.device != "cpu" for each in records):
         own = {name: value for name, value in asdict(listed(*records)).items() if name in ("gpus", "commits")}
         datafile.write(folder / environment.FILE, {"repro": __version__} | described | own)

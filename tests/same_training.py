@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from repro.datafile import value
+from repro.datafile import from_json
 from repro.formats import significant
 from repro.measure.server import Job
 from repro.measure.trial import Bench
@@ -120,7 +120,7 @@ class SameTraining:
         for outcome in outcomes:
             if outcome.status not in ("ok", "stopped"):
                 raise RuntimeError(f"the training of {settings} {outcome.status}: {outcome.error}")
-        return [value(Trained, outcome.value) for outcome in outcomes]
+        return [from_json(Trained, outcome.value) for outcome in outcomes]
 
 
 def compared(

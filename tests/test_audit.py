@@ -317,7 +317,7 @@ def test_a_verdict_without_the_queue_minds_the_rounding_of_the_days() -> None:
 
 def test_one_of_the_five_causes_is_settled_by_the_kept_runs() -> None:
     found = causes(without_queue(audit()), [])
-    assert [cause.settled for cause in found] == [True, False, False, False, False]
+    assert [cause.decided for cause in found] == [True, False, False, False, False]
     clock = found[0]
     assert {"results/h100/text", "results/h100/vision"} <= set(clock.records)
     ratios = [trial.shown_by_authors_clock for trial in measured_days().values() if trial.shown_by_authors_clock]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from repro.datafile import value
+from repro.datafile import from_json
 from repro.lab import report as lab_report
 from repro.measure import memory
 from repro.measure.interleaving import Scheduler
@@ -138,7 +138,7 @@ def test_a_trial_watches_the_cpus_over_its_rounds_alone(fork_server: ForkServer,
     outcome = called(fork_server, tmp_path / "log", "repro.measure.phases:measure", **tiny, **rounds)
     whole = time.monotonic() - began
     [(seconds, _, own)] = [report.cpu_use for report in outcome.reports if report.cpu_use is not None]
-    measured = value(Measured, outcome.value)
+    measured = from_json(Measured, outcome.value)
     timed = sum(sum(times) for clock in (measured.host, measured.synchronised) for times in clock.values())
     assert timed < seconds < whole - measured.warm_up
     assert own > 0

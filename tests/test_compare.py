@@ -20,7 +20,7 @@ from repro import models
 from repro.compare.report import exit_code
 from repro.compare.side import Side, read_side, step_seconds
 from repro.compare.side import of_starts as medians_of_starts
-from repro.compare.trials import Compared, Half, changes, compare, compare_trial
+from repro.compare.trials import Compared, SideStats, changes, compare, compare_trial
 from repro.console import UserError
 from repro.machine.environment import Environment
 from repro.machine.host import Host
@@ -371,7 +371,7 @@ def test_trials_of_another_size_are_not_the_same_trial(changed: dict[str, Any]) 
     ],
 )
 def test_the_exit_code_is_the_worst_that_is_known(statuses: list[Any], code: int) -> None:
-    half = Half(0, 0, None, None, None)
+    half = SideStats(0, 0, None, None, None)
     assert exit_code([Compared(processes(count=1)[0], half, half, each, "") for each in statuses]) == code
 
 

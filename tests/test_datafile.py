@@ -38,10 +38,10 @@ def test_an_object_becomes_a_data_class_and_what_is_unknown_is_left_out() -> Non
         "rounds": [[1.0, 2], []], "done": True, "other": {"any": None}, "unknown": 1,
     }  # fmt: skip
     known = Whole(3, "large", (1, 2), ("a", "b"), {8: Part("x", 0.5)}, [[1.0, 2], []], True, {"any": None})
-    assert datafile.value(Whole, plain) == known
-    assert datafile.value(Whole, json.loads(json.dumps(asdict(known)))) == known
-    assert datafile.value(Whole, {"count": 1}) == Whole(1)
-    assert datafile.value(dict[str, Part], {"a": {"name": "b"}}) == {"a": Part("b")}
+    assert datafile.from_json(Whole, plain) == known
+    assert datafile.from_json(Whole, json.loads(json.dumps(asdict(known)))) == known
+    assert datafile.from_json(Whole, {"count": 1}) == Whole(1)
+    assert datafile.from_json(dict[str, Part], {"a": {"name": "b"}}) == {"a": Part("b")}
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Measurement:
 def test_the_fields_of_a_flat_part_stand_beside_the_others_in_their_order() -> None:
     one = Measurement("a", Times([1.0, 2.0], 3.0), Part("b"))
     plain = {"name": "a", "rounds": [1.0, 2.0], "warm_up": 3.0, "part": {"name": "b", "share": None}}
-    assert [*datafile.plain(one).items()] == [*plain.items()]
-    assert datafile.value(Measurement, plain | {"times": "unknown"}) == one
-    assert datafile.value(Measurement, {"name": "a"}) == Measurement("a")
+    assert [*datafile.to_json(one).items()] == [*plain.items()]
+    assert datafile.from_json(Measurement, plain | {"times": "unknown"}) == one
+    assert datafile.from_json(Measurement, {"name": "a"}) == Measurement("a")
     with pytest.raises(datafile.NotAsDeclaredError, match=r"^rounds\[1\] is null$"):
-        datafile.value(Measurement, plain | {"rounds": [1.0, None]})
+        datafile.from_json(Measurement, plain | {"rounds": [1.0, None]})
     with pytest.raises(datafile.NotAsDeclaredError, match=r"^it lacks name$"):
-        datafile.value(Measurement, {"warm_up": 3.0})
+        datafile.from_json(Measurement, {"warm_up": 3.0})
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_fields_of_a_flat_part_stand_beside_the_others_in_their_order() -> N
 )
 def test_a_value_of_another_type_is_named_with_its_place(plain: Any, output: str) -> None:
     with pytest.raises(NotAsDeclaredError) as why:
-        datafile.value(Whole, plain)
+        datafile.from_json(Whole, plain)
     assert str(why.value).startswith(output)
 
 
@@ -111,7 +111,7 @@ def test_what_is_no_json_is_reported(text: bytes, tmp_path: Path) -> None:
 
 def test_half_a_character_is_no_name_either() -> None:
     with pytest.raises(NotAsDeclaredError, match=r"^it is \"\\ud800\"$"):
-        datafile.value(dict[str, Part], {"\ud800": {"name": "b"}})
+        datafile.from_json(dict[str, Part], {"\ud800": {"name": "b"}})
 
 
 def test_a_file_that_no_memory_would_take_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

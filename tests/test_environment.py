@@ -139,7 +139,7 @@ def test_a_run_is_described_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
     described = environment.describe(
         [device], packages, seed=7, options={"gpus": 1}, variables={"CUDA_VISIBLE_DEVICES": "0"}
     )
-    assert datafile.value(Environment, json.loads(json.dumps(asdict(described)))) == described
+    assert datafile.from_json(Environment, json.loads(json.dumps(asdict(described)))) == described
     assert described.packages == packages
     assert described.lock == environment.lock(packages, on_gpus=True)
     assert (described.seed, described.options) == (7, {"gpus": 1})

@@ -55,8 +55,8 @@ def verified(folder: Path) -> list[str]:
 
 def derived_again(found: dict[str, Any]) -> dict[str, Any]:
     """The record with all derived numbers redone from what it says now."""
-    one = datafile.value(Record, found)
-    return datafile.plain(replace(one, derived=derive(one, find(one.device))))
+    one = datafile.from_json(Record, found)
+    return datafile.to_json(replace(one, derived=derive(one, find(one.device))))
 
 
 def named(found: dict[str, Any]) -> dict[str, Any]:

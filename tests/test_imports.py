@@ -58,7 +58,7 @@ def imports(
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return datafile.value(Imports, json.loads(done.stdout))
+    return datafile.from_json(Imports, json.loads(done.stdout))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from repro.cli import main
 from repro.console import UserError
 from repro.lab.experiment import Experiment, batches, check_room
 from repro.lab.report import Report
-from repro.lab.specification import TimedTraining, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, why
+from repro.lab.specification import TimedTraining, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, reasons
 from repro.machine import nvml
 from repro.measure.launcher import ForkServer
 from repro.measure.server import RankOutcome
@@ -102,7 +102,7 @@ def test_a_slow_epoch_of_another_process_makes_no_later_epoch_shorter() -> None:
 
 def test_the_first_epochs_surplus_is_reported_by_what_it_went_into() -> None:
     first, all = trained(1, 16.0, 10.0), trained(20, 16.0, 10.0)
-    surplus, parts, *rest = why(first, all)
+    surplus, parts, *rest = reasons(first, all)
     assert "+6 s (+60.0%)" in surplus
     assert "batches took +3 s against a later epoch's" in parts
     assert "reading took +3 s" in parts
@@ -112,12 +112,12 @@ def test_the_first_epochs_surplus_is_reported_by_what_it_went_into() -> None:
 def test_epochs_of_few_batches_are_reported_by_those_that_there_are() -> None:
     first, all = trained(1, 16.0, 10.0), trained(20, 16.0, 10.0)
     short = replace(all, reading=[[*times[:4]] for times in all.reading], training=[[*t[:4]] for t in all.training])
-    assert "training on its first 4 batches took" in why(first, short)[1]
-    assert "training on its first 10 batches took" in why(first, all)[1]
+    assert "training on its first 4 batches took" in reasons(first, short)[1]
+    assert "training on its first 10 batches took" in reasons(first, all)[1]
 
 
 def test_epochs_of_hours_are_reported_in_plain_digits() -> None:
-    output = " ".join(why(trained(1, 16_000.0, 10_000.0), trained(20, 16_000.0, 10_000.0)))
+    output = " ".join(reasons(trained(1, 16_000.0, 10_000.0), trained(20, 16_000.0, 10_000.0)))
     assert "took 16000 s, a later one 10000 s: +6000 s" in output
     assert "e+" not in output
 
@@ -125,7 +125,7 @@ def test_epochs_of_hours_are_reported_in_plain_digits() -> None:
 def test_a_first_epoch_within_the_later_ones_spread_is_called_so() -> None:
     all = trained(4, 10.5, 10.0)
     all.seconds[2] = 11.0
-    assert any("not out of their line" in line for line in why(trained(1, 10.5, 10.0), all))
+    assert any("not out of their line" in line for line in reasons(trained(1, 10.5, 10.0), all))
 
 
 def test_batches_of_the_first_epoch_stand_beside_the_later_ones() -> None:

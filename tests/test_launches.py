@@ -71,7 +71,7 @@ def taken(uncounted: str | None, folder: Path) -> Record:
 def test_the_record_keeps_the_counts_of_a_micro_step_and_of_an_update(tmp_path: Path) -> None:
     record = taken(None, tmp_path)
     assert (record.observed.launches, record.warnings) == ({"with": 700, "update": 90}, [])
-    assert json.loads(json.dumps(datafile.plain(record)))["launches"] == {"with": 700, "update": 90}
+    assert json.loads(json.dumps(datafile.to_json(record)))["launches"] == {"with": 700, "update": 90}
 
 
 def test_a_profiler_that_fails_leaves_a_warning_and_the_measurement(tmp_path: Path) -> None:

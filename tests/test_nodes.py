@@ -491,4 +491,4 @@ def test_options_of_older_runs_still_say_what_they_were_asked() -> None:
     from repro import datafile
 
     older = {"models": ["vit"], "methods": None, "scale": "tiny", "counts": [1], "nodes": 2, "address": "host:1"}
-    assert datafile.value(Options, older).nodes == 2
+    assert datafile.from_json(Options, older).nodes == 2

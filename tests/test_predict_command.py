@@ -13,7 +13,7 @@ from repro.console import UserError
 from repro.formats import significant
 from repro.paper.tables import cells
 from repro.predict import calibration, traces
-from repro.predict.traces import nearest_here, why_here
+from repro.predict.traces import nearest_here, here_reason
 from tests.command_line import ROOT, answer, one_line, process, record, refusal, repro, results_folder
 
 EVERYTHING = calibration.calibrations()[calibration.EVERYTHING]
@@ -178,7 +178,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert "off by 25% in the median; of 2 it is within 25 % in 1, within 2x in 2, " in output
     assert "Feasible or not as predicted: 3 of 4." in output
     assert "GiB" in output
-    assert f", {why_here()}" in output, "where the folder does not say what it had"
+    assert f", {here_reason()}" in output, "where the folder does not say what it had"
     on_two = answer(*asked, "--nodes", "2", "--measured", str(folder))
     assert [row["settings"] for row in on_two] == ["free_lunch+checkpointing"]
     elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))

@@ -112,9 +112,9 @@ def test_a_folder_without_trials_has_no_records(tmp_path: Path) -> None:
 
 
 def test_an_older_record_is_read_and_what_it_lacks_is_a_default() -> None:
-    row = datafile.plain(record(micro_batch=8))
+    row = datafile.to_json(record(micro_batch=8))
     del row["true_days"], row["warnings"], row["host"]
-    old = datafile.value(Record, row | {"dropped_since": 1})
+    old = datafile.from_json(Record, row | {"dropped_since": 1})
     assert (old.batch.micro_batch, old.derived.true_days, old.warnings, old.times.host) == (8, None, [], [])
 
 
@@ -124,7 +124,7 @@ def test_an_older_record_is_read_and_what_it_lacks_is_a_default() -> None:
 def test_a_record_that_is_written_again_has_the_fields_of_the_kept_file_in_their_order(kept: Path) -> None:
     for line in kept.read_text().splitlines():
         read = json.loads(line)
-        again = datafile.plain(datafile.value(Record, read))
+        again = datafile.to_json(datafile.from_json(Record, read))
         assert [(name, again[name]) for name in again if name in read] == [
             (name, value) for name, value in read.items() if name in again
         ]
@@ -258,7 +258,7 @@ def test_trials_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_where_trials_cannot_be_mended_the_folder_is_free_again(tmp_path: Path) -> None:
-    text = json.dumps(datafile.plain(record()))  # without its newline
+    text = json.dumps(datafile.to_json(record()))  # without its newline
     (tmp_path / "trials.jsonl").write_text(text)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(text), limits[1]))
@@ -346,7 +346,7 @@ def test_where_the_lock_was_removed_the_record_is_kept_beside_what_another_run_m
     aside = tmp_path / f"trials-of-process-{os.getpid()}.jsonl"
     assert str(error.value).startswith(f"{tmp_path}/.lock was removed or replaced while the run went on")
     assert str(error.value).endswith(f"; the last trial is in {aside}, for trials.jsonl")
-    assert json.loads(aside.read_text()) == datafile.plain(record("free_lunch"))
+    assert json.loads(aside.read_text()) == datafile.to_json(record("free_lunch"))
     assert [found and found.settings for found in records(tmp_path)] == ["naive", "checkpointing"]
 
 

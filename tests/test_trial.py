@@ -78,7 +78,7 @@ def measure(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -
         )
         if record.log:
             assert (logs / record.log).is_file()
-        assert json.loads(json.dumps(datafile.plain(record))) == datafile.plain(record)
+        assert json.loads(json.dumps(datafile.to_json(record))) == datafile.to_json(record)
         return record
 
     return measured

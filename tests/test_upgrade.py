@@ -573,7 +573,7 @@ def test_a_check_that_goes_on_at_another_commit_says_so(
     assert first.commit == "0" * 40
     monkeypatch.setenv("REPRO_COMMIT", "1" * 40)
     with (on_gpus.folder / "before" / TRIALS).open("a") as file:
-        file.write(json.dumps(datafile.plain(replace(first, commit="1" * 40))) + "\n")
+        file.write(json.dumps(datafile.to_json(replace(first, commit="1" * 40))) + "\n")
     rows = {found.what: found.before for found in differences(*on_gpus.run().sides())}
     assert rows["repro"] == f"{'0' * 40}; {'1' * 40}"
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import cycle
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from ..datafile import columns, expected_folder, number, optional, positive, problem, read_once, rows
+from ..datafile import columns, expected_folder, number, optional, positive, problem, read_once, csv_rows
 from ..formats import Interval
 from ..record import Clock, Record
 from ..survey.answers import Answers
@@ -77,7 +77,7 @@ def listed() -> tuple[Claim, ...]:
     file = expected_folder() / "claims.csv"
     seen: dict[Hashable, int] = {}
     found = []
-    for row in rows(file, columns(Claim)):
+    for row in csv_rows(file, columns(Claim)):
         row.once("id", row.parse("id", _id, "lower-case words joined by hyphens"), seen)
         precision = row.parse("precision", optional(positive), "a positive number, or - where the published is none")
         if precision is not None:

@@ -57,7 +57,7 @@ def timed_passes(records: Sequence[Record], clock: Clock) -> Working | Missing:
 
 def unsettling(records: Sequence[Record]) -> str:
     """Explain why these records settle no claim, and what would; empty where one of them counts."""
-    return "" if at_scale(records) else f"it settles no claim, as {why_none_counts(records)}; {RUN} measures what does"
+    return "" if at_scale(records) else f"it settles no claim, as {none_counts_reason(records)}; {RUN} measures what does"
 
 
 def _compared(cell: Verdict) -> Working:
@@ -253,10 +253,10 @@ def at_scale(records: Sequence[Record]) -> list[Record]:
 def nothing_counts(records: Sequence[Record], run: str) -> str:
     """Explain why no record settles a claim, and name the command that measures records that do."""
     measures = f"{run} measures it, and {command()} claims --measured DIR checks it"
-    return f"{why_none_counts(records)}; {measures}" if records else measures
+    return f"{none_counts_reason(records)}; {measures}" if records else measures
 
 
-def why_none_counts(records: Sequence[Record]) -> str:
+def none_counts_reason(records: Sequence[Record]) -> str:
     """Explain why none of these records can be compared with the paper's cells, with a count of each kind."""
     kinds = {
         "not believed": sum(record.status == "not_measured" for record in records),

@@ -59,7 +59,7 @@ def share(answers: Answers, id: str) -> Found:
     if answers.authors:
         return working.with_note(f"of {_named(answers)}")
     return Settled(
-        "differs" if each.differs else "holds", f"{each.said}, {_within(each)}; of {_named(answers)}", working
+        "differs" if each.differs else "holds", f"{each.text}, {_within(each)}; of {_named(answers)}", working
     )
 
 
@@ -73,7 +73,7 @@ def uses(answers: Answers, id: str) -> Found:
     lowest = min(workings, key=lambda working: working.value.value).after(*workings)
     differing = [each for each in found if each.differs]
     none = f"all {len(found)} uses are within it" if answers.authors else f"none of {len(found)} uses differs from it"
-    said = "; ".join(each.said for each in differing) or none
+    said = "; ".join(each.text for each in differing) or none
     return Settled("differs" if differing else "holds", f"{said}; of {_named(answers)}", lowest)
 
 
@@ -95,7 +95,7 @@ def reviewed(answers: Answers, id: str) -> Found:
         return found
     [each] = found
     working = _people(answers).after(_working(answers, each))
-    said = f"{each.said}; institutions and weeks are not in the file"
+    said = f"{each.text}; institutions and weeks are not in the file"
     return Settled("differs" if each.differs else "holds", f"{said}; of {_named(answers)}", working)
 
 

@@ -58,7 +58,7 @@ def main(given: argparse.Namespace) -> int:
 def _row(row: Audited, causes: Sequence[Cause]) -> dict[str, Any]:
     """Return the row, with the settled cause of days that the launch queue explains, and the folders of its records."""
     share = row.utilisation
-    cause = next((cause for cause in causes if cause.settled), None) if row.explained else None
+    cause = next((cause for cause in causes if cause.decided), None) if row.explained else None
     return asdict(row) | {
         "utilisation": share.value,
         "utilisation_low": share.low,

@@ -257,8 +257,8 @@ def _traced_for(run: Reading | None) -> tuple[traces.Traced, str]:
     if run is not None and run.environment.packages:
         packages = run.environment.packages
         stack = traces.nearest(packages)
-        return stack, traces.why_nearest(stack, packages, "what the run had")
-    return traces.nearest_here(), traces.why_here()
+        return stack, traces.nearest_reason(stack, packages, "what the run had")
+    return traces.nearest_here(), traces.here_reason()
 
 
 def _had(records: Sequence[Record]) -> str:

@@ -174,7 +174,7 @@ def _differing(found: Sequence[Compared]) -> list[str]:
     text = f"Of {counted(len(held), 'share')} that the paper prints, {len(differing)} differ"
     if not differing:
         return [f"{text}."]
-    listed = "; ".join(each.said for each in differing)
+    listed = "; ".join(each.text for each in differing)
     return [f"{text}: {listed}."]
 
 

@@ -13,7 +13,7 @@ from ..machine.environment import ELSEWHERE
 from ..machine.packages import PACKAGES
 from .decision import change
 from .side import Difference
-from .trials import STATUSES, Alone, Compared, Half
+from .trials import STATUSES, OnlyOnOneSide, Compared, SideStats
 
 _MIB = 2**20
 _FEW = 8
@@ -61,8 +61,8 @@ def verdict(
     compared: Sequence[Compared],
     before: str,
     after: str,
-    only_before: Sequence[Alone] = (),
-    only_after: Sequence[Alone] = (),
+    only_before: Sequence[OnlyOnOneSide] = (),
+    only_after: Sequence[OnlyOnOneSide] = (),
 ) -> str:
     """Return one line. It names what regressed or broke, else what was measured and is incomparable, or, where all is
     well, what improved, and counts the trials without a counterpart."""
@@ -89,8 +89,8 @@ def report(
     after: str,
     notes: Sequence[str],
     format: Format,
-    only_before: Sequence[Alone] = (),
-    only_after: Sequence[Alone] = (),
+    only_before: Sequence[OnlyOnOneSide] = (),
+    only_after: Sequence[OnlyOnOneSide] = (),
 ) -> str:
     """Return the report. CSV has one row a trial, those of one side alone last; JSON has the environment, the trials,
     the notes, such as the result of a bisection, and the verdict."""
@@ -136,15 +136,15 @@ def _row(each: Compared) -> dict[str, Any]:
     return {name: take(each) for name, take in _COLUMNS.items()}
 
 
-def _row_of_one(each: Alone, side: Literal["before", "after"]) -> dict[str, Any]:
+def _row_of_one(each: OnlyOnOneSide, side: Literal["before", "after"]) -> dict[str, Any]:
     """Return the row of a trial that only one side has, with no measurements on the other."""
-    nothing = Half(0, 0, None, None, None)
+    nothing = SideStats(0, 0, None, None, None)
     halves, other = ((each.half, nothing), "after") if side == "before" else ((nothing, each.half), "before")
     compared = Compared(each.trial, *halves, "incomparable", f"{each.there or 'not recorded'} {other}")
     return _row(compared) | {"status": f"only_{side}"}
 
 
-def _left_out(found: Sequence[Alone]) -> str:
+def _left_out(found: Sequence[OnlyOnOneSide]) -> str:
     """Name all of a few trials; of many, name the first and count the others."""
     named = [f"{_name(each)} ({each.there} in the other)" if each.there else _name(each) for each in found[:_FEW]]
     more = [f"and {len(found) - _FEW} more, named by --format json"] if len(found) > _FEW else []
@@ -223,7 +223,7 @@ def _both(before: float | None, after: float | None, unit: float = 1.0) -> str |
     return ", ".join(cell_text(value and value / unit, 4) for value in (before, after))
 
 
-def _name(each: Compared | Alone) -> str:
+def _name(each: Compared | OnlyOnOneSide) -> str:
     return f"{each.trial.recipe}, {each.trial.settings}, {each.trial.machine}"
 
 

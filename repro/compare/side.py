@@ -48,7 +48,7 @@ class Side:
         """Return one environment a run, as far as the runs can be distinguished."""
         return self.environment, *self.others
 
-    def said(self, take: Callable[[Environment], object]) -> tuple[str, ...]:
+    def distinct(self, take: Callable[[Environment], object]) -> tuple[str, ...]:
         """Return the distinct values that its runs record: several where they differ, none where no run records one."""
         found = map(take, self.environments)
         return tuple(sorted({str(answer) for answer in found if answer is not None}))
@@ -189,10 +189,10 @@ class _Benchmarks:
 def _of_benchmark(path: Path, name: str) -> Side:
     content, found = _object(path), []
     try:
-        benchmarks = datafile.value(_Benchmarks, content)
+        benchmarks = datafile.from_json(_Benchmarks, content)
         for number, case in enumerate(benchmarks.benchmarks, 1):
             if "recipe" in case.extra_info:
-                found.append(Line(number, datafile.value(Record, case.extra_info)))
+                found.append(Line(number, datafile.from_json(Record, case.extra_info)))
     except NotAsDeclaredError as error:
         raise UserError(f"{path} is not pytest-benchmark's JSON of a run, with its extra_info ({error})") from None
     problems: list[Problem] = []
@@ -284,7 +284,7 @@ def _of(before: Mapping[str, Said], after: Mapping[str, Said]) -> list[Differenc
 
 def _machine(side: Side) -> dict[str, Said]:
     """Return what else is recorded of the machine, in words."""
-    found = {what: side.said(take) for what, take in _MACHINE.items()}
+    found = {what: side.distinct(take) for what, take in _MACHINE.items()}
     # A folder's environment is its last run's; earlier records are of the commit that they name.
     commits = tuple(sorted({record.commit for record in side.records if record.commit}))
     found["repro"] = commits or found["repro"]

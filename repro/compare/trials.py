@@ -23,7 +23,7 @@ DRIFT = 0.10  # by which one stack may differ from itself between runs that were
 
 
 @dataclass(frozen=True)
-class Half:
+class SideStats:
     """One side of a trial: medians over its processes, of seconds, bytes and days; None where nothing was measured.
     `discarded` counts samples that were measured but disturbed, see validity.py; `failed` counts processes without a
     sample."""
@@ -41,8 +41,8 @@ class Compared:
     """A trial of both sides. `judged` is None where their times cannot be compared; `reason` explains the status."""
 
     trial: Record
-    before: Half
-    after: Half
+    before: SideStats
+    after: SideStats
     status: Status
     reason: str
     judged: Decision | None = None
@@ -57,12 +57,12 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Alone:
+class OnlyOnOneSide:
     """A trial of one side alone. `there` is the status that the other side has instead of a result, such as
     `interrupted` or `skipped`; empty where it has no record of it."""
 
     trial: Record
-    half: Half
+    half: SideStats
     there: str
 
 
@@ -84,12 +84,12 @@ def compare(before: Side, after: Side, *, drift: float = DRIFT) -> list[Compared
     return found
 
 
-def only_in(side: Side, other: Side) -> list[Alone]:
+def only_in(side: Side, other: Side) -> list[OnlyOnOneSide]:
     """Return the trials of a side for which the other has no result."""
     answered = _by_trial(other).keys()
     silent = {key(record): record.status for record in other.records}
     return [
-        Alone(_shown(records), _half(records), silent.get(named, ""))
+        OnlyOnOneSide(_shown(records), _half(records), silent.get(named, ""))
         for named, records in _by_trial(side).items()
         if named not in answered
     ]
@@ -210,11 +210,11 @@ def _all_discarded(side: Sequence[Record]) -> str:
     return f"{all_of_it} was discarded: {disturbance(side[-1])}"
 
 
-def _half(records: Sequence[Record]) -> Half:
+def _half(records: Sequence[Record]) -> SideStats:
     valid = [record for record in records if Answer.of(record) is Answer.TIMED]
     answers = Counter(map(Answer.of, records))
     discarded = answers[Answer.DISTURBED] + answers[Answer.MAY_FIT]
-    return Half(
+    return SideStats(
         processes=len(valid),
         discarded=discarded,
         failed=len(records) - len(valid) - discarded,
@@ -241,7 +241,7 @@ def _another_machine(before: Side, after: Side, old: Sequence[Record], new: Sequ
     if devices[0] != devices[1] or len(devices[0]) > 1:
         return f"another device: {' or '.join(devices[0])}, then {' or '.join(devices[1])}"
     for take in (_cpu, _cores, _usable) if devices[0] == ["cpu"] else (_gpus,):
-        names = [side.said(take) for side in (before, after)]
+        names = [side.distinct(take) for side in (before, after)]
         if names[0] != names[1] and all(names):
             return f"another machine: {'; '.join(names[0])}, then {'; '.join(names[1])}"
     return ""

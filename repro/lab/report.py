@@ -24,7 +24,7 @@ class Report:
         self.scaled_down = scaled_down(first.what, all.what.epochs)
         self.predictions = [*specification.lab_predictions(), *specification.predictions(first, all, warm)]
         self.epochs = specification.epochs_of(first, all, warm)
-        self.why = specification.why(first, all)
+        self.why = specification.reasons(first, all)
         self.ratios = [*specification.lab_ratios(), *specification.ratios(first, all, gpu)]
 
     def text(self, format: Format) -> str:

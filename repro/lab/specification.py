@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import mean, median
 
-from ..datafile import Positive, CsvRow, read_once, records
+from ..datafile import Positive, CsvRow, read_once, read_csv
 from ..formats import significant
 from ..models.gan import EPOCHS
 from ..models.recipe import Scale
@@ -134,7 +134,7 @@ def lab_runs() -> Mapping[tuple[str, int], LabRun]:
         if row["epochs"] != "1" and row["predicted_seconds"] == "-":
             row.problem("predicted_seconds", "a number above 0, as one epoch was trained to predict more")
 
-    return records(LabRun, "lab.csv", ("resources", "epochs"), check)
+    return read_csv(LabRun, "lab.csv", ("resources", "epochs"), check)
 
 
 def lab_predictions() -> list[Prediction]:
@@ -173,7 +173,7 @@ def epochs_of(first: TimedTraining, all: TimedTraining, warm: TimedTraining | No
     return [*found, _epoch("alone, after a warm-up", warm, [0])] if warm else found
 
 
-def why(first: TimedTraining, all: TimedTraining) -> list[str]:
+def reasons(first: TimedTraining, all: TimedTraining) -> list[str]:
     """Explain in sentences how much longer the first epoch took than a later one, and in which part."""
     alone, begin, later = epochs_of(first, all, None)
     surplus, reading = begin.total - later.total, begin.reading - later.reading

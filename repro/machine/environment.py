@@ -191,7 +191,7 @@ def of_line(line: bytes) -> Environment | None:
     has another content."""
     if not line.startswith(_LINE):
         return None
-    return datafile.value(Environment, datafile.parse(line)["environment"])
+    return datafile.from_json(Environment, datafile.parse(line)["environment"])
 
 
 def _lines(folder: Path) -> list[bytes]:

@@ -102,7 +102,7 @@ class Stream:
     def outcomes(self, job: Job) -> list[RankOutcome]:
         """Wait for the outcomes of the job that was begun, one per rank. The server enforces its time limit."""
         rows = self.receive(job.timeout + 60)
-        return [RankOutcome(**row | {"reports": datafile.value(list[Report], row["reports"])}) for row in rows]
+        return [RankOutcome(**row | {"reports": datafile.from_json(list[Report], row["reports"])}) for row in rows]
 
     def stop(self) -> None:
         """End the running job, if there is one; the server stays. Does nothing where the server has gone."""
@@ -197,7 +197,7 @@ class ForkServer:
             if "error" in ready:
                 raise StackError(f"the stack does not import: {ready['error']}\n{ready['traceback']}")
         self._loaded, self.broken = True, ready["broken"]
-        self.imports = datafile.value(Imports, ready["imports"])
+        self.imports = datafile.from_json(Imports, ready["imports"])
 
     def _stopped(self) -> str:
         """Return what to add to an error where the server was stopped by a signal; else nothing."""

@@ -165,14 +165,14 @@ class Mailbox:
             for each in self._silent:
                 self._silent[each] += turn
             for rank in self._others:
-                if rank not in self.gone and (why := self._why_gone(rank)):
+                if rank not in self.gone and (why := self._gone_reason(rank)):
                     with self._changed:
                         self.gone[rank] = why
                     self._on_gone(rank, why)
                     with self._changed:
                         self._changed.notify_all()
 
-    def _why_gone(self, rank: int) -> str:
+    def _gone_reason(self, rank: int) -> str:
         if self._beats.get(rank) == _LEFT:
             return "has left"
         if rank not in self._beats and (self._broken or self._silent[rank] > ARRIVAL):

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from repro.console import UserError
-from repro.datafile import NotAsDeclaredError, parse, value
+from repro.datafile import NotAsDeclaredError, parse, from_json
 from repro.paper.settings import Settings
 
 from .. import models
@@ -174,7 +174,7 @@ def decode(kind: type[Any], text: bytes) -> Any:
     if len(text) > MOST_BYTES:
         raise ForeignError(f"a message of {len(text):,} bytes")
     try:
-        return value(kind, parse(text))
+        return from_json(kind, parse(text))
     except NotAsDeclaredError as error:
         raise ForeignError(str(error)) from None
 
@@ -214,7 +214,7 @@ def _checked(job: Job, plain: Any) -> Any:
     """Return a rank's result, checked against what its phase returns. Raises ForeignError."""
     if job.call == _CALLS["measure"]:
         try:
-            measured = value(Measured, plain)
+            measured = from_json(Measured, plain)
         except NotAsDeclaredError as error:
             raise ForeignError(str(error)) from None
         steps = job.arguments["steps"]
@@ -245,7 +245,7 @@ def _rounds(times: Mapping[str, Sequence[float]], parts: set[str], steps: int) -
 def _arguments(phase: Phase, plain: dict[str, Any]) -> Arguments:
     """Return the checked arguments of a phase. Raises ForeignError."""
     try:
-        found = value(_ARGUMENTS[phase], plain)
+        found = from_json(_ARGUMENTS[phase], plain)
         found.check()
     except (NotAsDeclaredError, UserError) as error:
         raise ForeignError(str(error)) from None

@@ -28,7 +28,7 @@ from typing import IO, Any
 
 from repro import datafile
 from repro.console import ROOT, one_line
-from repro.datafile import Lines, value
+from repro.datafile import Lines, from_json
 from repro.formats import end_of
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
@@ -143,7 +143,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
             rank.methods = job.methods
             rank.prepare(job.memory, job.set_aside)
             if job.own is not None:
-                own.register(value(CustomModel, job.own))
+                own.register(from_json(CustomModel, job.own))
             module, function = job.call.split(":")
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0
@@ -219,7 +219,7 @@ class _Forked:
             for message in map(json.loads, lines):
                 kind, sent = message["kind"], message["value"]
                 if kind == "report":
-                    self.outcome.reports.append(datafile.value(Report, sent))
+                    self.outcome.reports.append(datafile.from_json(Report, sent))
                 elif kind == "ok":
                     self.outcome.status, self.outcome.value = kind, sent
                 else:

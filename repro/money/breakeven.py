@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 from ..console import UserError
-from ..datafile import records
+from ..datafile import read_csv
 from ..formats import DAYS_A_YEAR, Interval, are, interval, listing, money_text
 from ..paper.gpus import find
 from ..paper.tables import quantities
@@ -194,7 +194,7 @@ def gpu_power(run: TrainingDays) -> Power | None:
 
 def intensity(text: str, option: str) -> tuple[Interval, str]:
     """Return grams of CO2 a kWh and their source: a number, or a region of grid.csv. Raises UserError for others."""
-    grids = {grid.region.casefold(): grid for grid in records(PowerGrid, "grid.csv", ("region",)).values()}
+    grids = {grid.region.casefold(): grid for grid in read_csv(PowerGrid, "grid.csv", ("region",)).values()}
     grid = grids.get(text.casefold())
     if grid is not None:
         return Interval.exact(grid.grams_co2_per_kwh), f"{grid.source}, {grid.region} {grid.year}"

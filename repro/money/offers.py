@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from ..datafile import read_once, records
+from ..datafile import read_once, read_csv
 from ..formats import DAYS_A_YEAR, days_read, half_up, sum_read
 from ..paper.gpus import OfGpus, known_gpu
 from ..paper.tables import quantities
@@ -175,4 +175,4 @@ def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: s
 
 @read_once
 def _tiers() -> dict[str, str]:
-    return {row.gpu: row.tier for row in records(Tier, "tiers.csv", ("gpu",), known_gpu).values()}
+    return {row.gpu: row.tier for row in read_csv(Tier, "tiers.csv", ("gpu",), known_gpu).values()}

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from .. import command, tomlfile
 from ..console import UserError, suggest_names
-from ..datafile import ContradictionError, Currency, Positive, CsvRow, named, read_once, reader, records
+from ..datafile import ContradictionError, Currency, Positive, CsvRow, named, read_once, converter, read_csv
 from ..formats import Interval, bounds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
 
@@ -100,25 +100,25 @@ class InProportion:
 @read_once
 def gpu_prices() -> Mapping[str, PrintedGpuPrice]:
     """Return Table 5, by GPU. Raises UserError where the file is broken."""
-    return records(PrintedGpuPrice, "table5.csv", ("gpu",), known_gpu)
+    return read_csv(PrintedGpuPrice, "table5.csv", ("gpu",), known_gpu)
 
 
 @read_once
 def parts() -> Mapping[tuple[int, str], Component]:
     """Return Table 6, by number of GPUs and part. Raises UserError where the file is broken."""
-    return records(Component, "table6.csv", ("gpus", "part"))
+    return read_csv(Component, "table6.csv", ("gpus", "part"))
 
 
 @read_once
 def servers() -> Mapping[int, Server]:
     """Return Table 7, by number of GPUs. Raises UserError where the file is broken."""
-    return records(Server, "table7.csv", ("gpus",))
+    return read_csv(Server, "table7.csv", ("gpus",))
 
 
 @read_once
 def known_systems() -> Mapping[int, System]:
     """Return section 4.1's systems, by number of GPUs. Raises UserError where the file is broken."""
-    return records(System, "systems.csv", ("gpus",))
+    return read_csv(System, "systems.csv", ("gpus",))
 
 
 @read_once
@@ -129,13 +129,13 @@ def known_rentals() -> Mapping[tuple[str, int, str, str], Rental]:
     def check(row: CsvRow) -> None:
         row.choice("gpu", by_name().keys() | families, "a GPU of gpus.csv, with or without its memory, such as V100")
 
-    return records(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), check)
+    return read_csv(Rental, "rental.csv", ("gpu", "gpus", "provider", "terms"), check)
 
 
 @read_once
 def in_proportion() -> Mapping[str, InProportion]:
     """Return the providers with proportional prices, by name. Raises UserError where the file is broken."""
-    return records(InProportion, "in_proportion.csv", ("provider",))
+    return read_csv(InProportion, "in_proportion.csv", ("provider",))
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Rate:
 
 def check(code: str, place: str) -> str:
     """Return a currency's code. Raises UserError, naming the place, where it is not three capital letters."""
-    read, expected = reader(Currency)
+    read, expected = converter(Currency)
     try:
         return read(code)
     except ValueError:
@@ -252,7 +252,7 @@ class PriceList:
 @read_once
 def other_gpu_prices() -> Mapping[str, GpuPrice]:
     """Return the prices of GPUs that the paper has none of. Raises UserError where the file is broken."""
-    return records(
+    return read_csv(
         GpuPrice, "gpu_prices.csv", ("name",), lambda row: row.choice("name", by_name(), "a GPU of gpus.csv")
     )
 

@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from ..datafile import Keyed, Positive, CsvRow, expected_folder, positive, read_once, records
+from ..datafile import Keyed, Positive, CsvRow, expected_folder, positive, read_once, read_csv
 from ..models.recipe import Precision
 
 TURING = (7, 5)  # compute capability; the oldest that CUDA 13 serves
@@ -122,7 +122,7 @@ def catalogue() -> tuple[Gpu, ...]:
         for name in sorted({_plain(name) for name in called}):
             row.once("name", name, seen)
 
-    return tuple(records(Gpu, "gpus.csv", ("name",), check).values())
+    return tuple(read_csv(Gpu, "gpus.csv", ("name",), check).values())
 
 
 def names(gpu: Gpu) -> list[str]:

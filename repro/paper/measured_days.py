@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import models
-from ..datafile import Positive, CsvRow, read_once, records
+from ..datafile import Positive, CsvRow, read_once, read_csv
 from .gpus import paper_gpus
 from .settings import NAIVE
 from .tables import AtPlace, Cell, published_settings
@@ -41,7 +41,7 @@ class MeasuredDays(AtPlace):
 @read_once
 def measured_days() -> Mapping[tuple[str, str, int, str, str], MeasuredDays]:
     """Return the trials by model, GPU, count, settings and stack. Raise UserError if the file is broken."""
-    return records(MeasuredDays, "measured.csv", ("model", "gpu", "gpus", "settings", "stack"), _check)
+    return read_csv(MeasuredDays, "measured.csv", ("model", "gpu", "gpus", "settings", "stack"), _check)
 
 
 def measured(cell: Cell) -> MeasuredDays | None:

@@ -18,8 +18,8 @@ from ..datafile import (
     expected_folder,
     positive_int,
     read_once,
-    records,
-    rows,
+    read_csv,
+    csv_rows,
 )
 from .gpus import OfGpus, known_gpu, paper_gpus
 from .settings import SHARDINGS, Settings, Sharding
@@ -143,7 +143,7 @@ def cells(table: Table) -> tuple[Cell, ...]:
     file, recipes, gpus = expected_folder() / f"table{table}.csv", printed_recipes(), paper_gpus()
     seen: dict[Hashable, int] = {}
     found = []
-    for row in rows(file, columns(Cell, without=("table", "state"))):
+    for row in csv_rows(file, columns(Cell, without=("table", "state"))):
         model, gpu, count = _cell_of(row, recipes, gpus, seen)
         state, days = row.parse("days", _days, "a whole number of days, - (infeasible) or ? (lost mark)")
         found.append(Cell(table, model, gpu, count, days, state, row.text("source")))
@@ -172,13 +172,13 @@ def published_settings() -> tuple[PublishedSettings, ...]:
             equation = f"gpus x mbs x gas = {batch}, the batch size of {model} in table3.csv"
             row.problem("gas", f"{equation}, not {product}")
 
-    return tuple(records(PublishedSettings, "appendix_j.csv", ("model", "gpu", "gpus"), check).values())
+    return tuple(read_csv(PublishedSettings, "appendix_j.csv", ("model", "gpu", "gpus"), check).values())
 
 
 @read_once
 def printed_recipes() -> Mapping[str, PrintedRecipe]:
     """Return the rows of Table 3, by model. Raise UserError if the file is broken or lacks a model."""
-    return records(PrintedRecipe, "table3.csv", ("model",), _known_model, models.NAMES)
+    return read_csv(PrintedRecipe, "table3.csv", ("model",), _known_model, models.NAMES)
 
 
 def _cell_of(
@@ -235,19 +235,19 @@ class AnalyticPeaks:
 @read_once
 def original_trainings() -> Mapping[str, Original]:
     """Return the rows of figure 6(a), by model. Raise UserError if the file is broken."""
-    return records(Original, "figure6.csv", ("model",), _known_model)
+    return read_csv(Original, "figure6.csv", ("model",), _known_model)
 
 
 @read_once
 def training_compute() -> Mapping[str, TrainingCompute]:
     """Return the rows of figure 9(a), by model. Raise UserError if the file is broken."""
-    return records(TrainingCompute, "figure9.csv", ("model",), _known_model)
+    return read_csv(TrainingCompute, "figure9.csv", ("model",), _known_model)
 
 
 @read_once
 def analytic_peaks() -> Mapping[str, AnalyticPeaks]:
     """Return the peaks behind figures 2 and 9(b), by GPU. Raise UserError if the file is broken."""
-    return records(AnalyticPeaks, "analytic_peaks.csv", ("gpu",), known_gpu)
+    return read_csv(AnalyticPeaks, "analytic_peaks.csv", ("gpu",), known_gpu)
 
 
 def _known_model(row: CsvRow) -> None:
@@ -268,4 +268,4 @@ class Quantity:
 @read_once
 def quantities() -> Mapping[str, Quantity]:
     """Return all quantities, by id. Raise UserError if the file is broken."""
-    return records(Quantity, "quantities.csv", ("id",))
+    return read_csv(Quantity, "quantities.csv", ("id",))

@@ -63,7 +63,7 @@ def describe(specification: Specification) -> CustomModel:
         f"{text}: still being imported and built without weights, after {_SOON} s; it may take {minutes:.0f} min",
     )
     try:
-        found = datafile.value(Cached, answer)
+        found = datafile.from_json(Cached, answer)
     except NotAsDeclaredError as error:
         raise UserError(f"{specification.text}: its recipe is not as declared ({error})") from None
     if problem := next(filter(None, (each.problem for each in (found.own.paper, found.own.tiny) if each)), ""):

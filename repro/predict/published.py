@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
-from repro.datafile import Positive, records
+from repro.datafile import Positive, read_csv
 from repro.formats import SECONDS_A_DAY
 from repro.paper.gpus import known_gpu
 from repro.paper.settings import Settings
@@ -104,7 +104,7 @@ class Published:
 def published() -> list[Published]:
     """Return every row of expected/elsewhere.csv. Raise UserError if it is broken."""
     key = ("model", "gpu", "gpus", "what", "settings", "compiled", "micro_batch")
-    return list(records(Published, "elsewhere.csv", key, known_gpu).values())
+    return list(read_csv(Published, "elsewhere.csv", key, known_gpu).values())
 
 
 def predicted_seconds(row: Published, calibration: Calibration) -> float:

@@ -185,18 +185,18 @@ def nearest_here() -> Traced:
     return nearest(_installed())
 
 
-def why_nearest(stack: Traced, packages: Mapping[str, str], whose: str) -> str:
+def nearest_reason(stack: Traced, packages: Mapping[str, str], whose: str) -> str:
     """Return how a stack relates to these packages, which are `whose`: `exactly` them, or `nearest to` them."""
     has = all(without_build(packages.get(package, "")) == version for package, version in asdict(stack).items())
     return f"{'exactly' if has else 'nearest to'} {whose}"
 
 
-def why_here() -> str:
+def here_reason() -> str:
     """Return the reason for the choice of `nearest_here`."""
     packages = _installed()
     if "transformers" not in packages:
         return "the newest, as none is installed here"
-    return why_nearest(nearest_here(), packages, "what is installed here")
+    return nearest_reason(nearest_here(), packages, "what is installed here")
 
 
 def _installed() -> dict[str, str]:

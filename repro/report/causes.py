@@ -28,14 +28,14 @@ class Cause:
     records: tuple[str, ...] = ()
 
     @property
-    def settled(self) -> bool:
+    def decided(self) -> bool:
         """Return whether records of these results folders settled it."""
         return bool(self.records)
 
     @property
     def state(self) -> str:
         """Return the beginning of a sentence on what settles it."""
-        return "Settled by" if self.settled else "Would settle it"
+        return "Settled by" if self.decided else "Would settle it"
 
 
 def causes(rows: Sequence[Audited], records: Sequence[Record]) -> list[Cause]:

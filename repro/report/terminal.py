@@ -69,7 +69,7 @@ _IN_CSV = (
 
 
 def _csv_row(record: Record) -> dict[str, Any]:
-    known = {**datafile.plain(record), "machine": record.machine}
+    known = {**datafile.to_json(record), "machine": record.machine}
     return {name: known[name] for name in _IN_CSV}
 
 
@@ -96,7 +96,7 @@ def report(
     if format == "json":
         return as_json(
             {
-                "trials": [datafile.plain(record) | folders.get(record.id, {}) for record in published],
+                "trials": [datafile.to_json(record) | folders.get(record.id, {}) for record in published],
                 "verdicts": [verdict.row() for verdict in verdicts],
                 "headline": " ".join(filter(None, sentences(verdicts))),
                 "tolerance": verdicts[0].tolerance,

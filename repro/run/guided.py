@@ -10,7 +10,7 @@ from ..paper.settings import Settings
 from ..predict.calibration import here
 from ..predict.guide import Guide
 from ..predict.report import traced
-from ..predict.traces import nearest_here, why_here
+from ..predict.traces import nearest_here, here_reason
 from .calibrate import known_machine
 from .run import Run
 
@@ -34,5 +34,5 @@ def guide(run: Run) -> None:
             if (record := run.finished(trial)) is not None:
                 found.learn(record)
     if run.guides:
-        say(f"guided by what is predicted {traced(stack, why_here())}")
+        say(f"guided by what is predicted {traced(stack, here_reason())}")
     run.trials = ordered

@@ -403,7 +403,7 @@ def environment_of(folder: Path, problems: list[Problem]) -> Environment:
 
 def _options(asked: dict[str, Any] | None, problems: list[Problem]) -> Options | None:
     try:
-        options = datafile.value(Options, asked)
+        options = datafile.from_json(Options, asked)
         if 0 < options.tolerance < 1 and min(*options.counts, *options.projected, options.nodes, options.steps) > 0:
             return options
     except NotAsDeclaredError:

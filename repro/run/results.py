@@ -131,7 +131,7 @@ class Results:
     def append(self, record: Record) -> None:
         """Write a record as `append_line` does, and what describes its recipe."""
         self.keep_recipes([record.recipe])
-        self.append_line(json.dumps(datafile.plain(record)).encode())
+        self.append_line(json.dumps(datafile.to_json(record)).encode())
 
     def append_line(self, line: bytes) -> None:
         """Write a line of trials.jsonl, and sync it where the file system can. A full disk loses nothing that was
@@ -247,7 +247,7 @@ def lines(folder: Path) -> Iterator[Line]:
             continue
         try:
             if of_line(text) is None:
-                yield Line(number, datafile.value(Record, datafile.parse(text)))
+                yield Line(number, datafile.from_json(Record, datafile.parse(text)))
         except datafile.NotAsDeclaredError as error:
             yield Line(number, None, str(error))
 
@@ -273,7 +273,7 @@ def _whole(found: bytes) -> bytes:
     end = found.rfind(b"\n") + 1
     try:
         if of_line(found[end:]) is None:
-            datafile.value(Record, datafile.parse(found[end:]))
+            datafile.from_json(Record, datafile.parse(found[end:]))
     except datafile.NotAsDeclaredError:
         return found[:end]
     return found

@@ -276,7 +276,7 @@ class Tracker:
 
     def trial(self, record: Record) -> None:
         """Send a trial whose record is on disk."""
-        self._send({"trial": datafile.plain(record.as_published)})
+        self._send({"trial": datafile.to_json(record.as_published)})
 
     def step(self, number: int, **values: float) -> None:
         """Send what a step of a training came to."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..datafile import Positive, CsvRow, read_once, records
+from ..datafile import Positive, CsvRow, read_once, read_csv
 from ..formats import DAYS_A_YEAR
 from ..paper.gpus import Gpu, catalogue, find
 from .answers import Person
@@ -46,7 +46,7 @@ def cards() -> Sequence[Card]:
             if row[column] != "-":
                 row.choice(column, known, "a name of gpus.csv")
 
-    return tuple(records(Card, "survey_cards.csv", ("kind", "generation", "memory_gb"), check).values())
+    return tuple(read_csv(Card, "survey_cards.csv", ("kind", "generation", "memory_gb"), check).values())
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
-from ..datafile import CsvRow, columns, complete, expected_folder, read_once, rows
+from ..datafile import CsvRow, columns, complete, expected_folder, read_once, csv_rows
 
 Kind = Literal["text", "one", "several", "grid", "sum"]
 Part = Literal["question", "row", "choice", "other"]
@@ -93,7 +93,7 @@ def questions() -> Mapping[str, Question]:
     file = expected_folder() / "survey_questions.csv"
     found: dict[str, Question] = {}
     seen: dict[Any, int] = {}
-    for row in rows(file, columns(_Line)):
+    for row in csv_rows(file, columns(_Line)):
         number, id = row.count("number"), row.text("id")
         part = cast(Part, row.choice("part", get_args(Part)))
         row.once("text", (id, part, row.text("text")), seen)

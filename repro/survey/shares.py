@@ -128,7 +128,7 @@ class Compared:
     differs: bool | None = None
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """Return the answers' number and the paper's in words; there must be one."""
         assert self.value is not None
         what = self.what if self.value.value >= 0 else self.what.replace("more have", "fewer have", 1)

@@ -8,7 +8,7 @@ import pytest
 from replay import ReplayClock
 
 from repro.commands.driver import Driver
-from repro.datafile import plain
+from repro.datafile import to_json
 from repro.record import Trial
 
 
@@ -22,6 +22,6 @@ def test_trial(trial: dict[str, Any], driver: Driver, clock: ReplayClock, reques
     if record.status != "ok":
         pytest.skip(f"{record.status}: {record.reason}; {record.remedy}")
     benchmark = request.getfixturevalue("benchmark")
-    benchmark.extra_info.update(plain(record))
+    benchmark.extra_info.update(to_json(record))
     clock.load(record.derived.step_rounds)
     benchmark.pedantic(clock.step, rounds=len(record.derived.step_rounds))

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from repro.console import UserError, one_line
-from repro.datafile import value
+from repro.datafile import from_json
 from repro.machine.processes import end_with
 from repro.machine.stack import load as load_stack
 from repro.predict import traces
@@ -444,10 +444,10 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     """Answer a request: a specification to describe, or a recipe to trace at one scale into a folder."""
     try:
         if "describe" in asked:
-            found, imports = describe(value(Specification, asked["describe"]))
+            found, imports = describe(from_json(Specification, asked["describe"]))
             return {"own": asdict(found), "imports": imports}
         load_stack()
-        recipe = value(CustomModel, asked["trace"]).recipe(asked["scale"])
+        recipe = from_json(CustomModel, asked["trace"]).recipe(asked["scale"])
         with configured.quietly():
             traces.save([trace(recipe, variant) for variant in variants(recipe)], Path(asked["folder"]))
     except UserError as error:
