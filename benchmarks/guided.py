@@ -18,8 +18,7 @@ from typing import Any
 from repro.compare.decision import Decision, decide
 from repro.measure.interleaving import Scheduler
 from repro.measure.launcher import ForkServer
-from repro.measure.trial import Bench
-from repro.measure.trial import run as run_trial
+from repro.measure.trial import Bench, run_trial
 from repro.predict.calibration import load_probes
 from repro.record import Trial
 from repro.run.plan import Options

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repro.console import UserError
-from repro.datafile import NotAsDeclaredError, load, to_json, from_json
+from repro.datafile import NotAsDeclaredError, from_json, load, to_json
 
 from .recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
 from .specification import Specification, contents_of

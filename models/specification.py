@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from repro import files, formats
 from repro.console import UserError, suggest_names
-from repro.datafile import NotAsDeclaredError, parse, from_json
+from repro.datafile import NotAsDeclaredError, from_json, parse
 
 from .recipe import Images, Precision, Text
 

@@ -18,7 +18,7 @@ from datetime import date, datetime
 from functools import cache, wraps
 from math import isfinite
 from pathlib import Path
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from . import console, files
@@ -309,7 +309,15 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 }
 
 Lines = Annotated[str, "on several lines"]
-FLAT = {"flat": True}  # metadata of a field that is a data class: in a file its fields stand beside the others
+
+
+def flat(**names: str) -> dict[str, Any]:
+    """Return the metadata of a field that is a data class: in a file its fields stand beside the others, those named
+    here under other `names`."""
+    return {"flat": names}
+
+
+FLAT = flat()
 _HALF = re.compile("[\ud800-\udfff]")
 _BITS = 64  # of whole numbers: NVML's masks have as many; unbounded numbers would overflow a float
 
@@ -350,7 +358,10 @@ def _flattened(kind: type, nested: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for each in fields(kind):
         item = nested[each.name]
-        found |= _flattened(types(kind)[each.name], item) if _is_flat(each) else {each.name: item}
+        if _is_flat(each):
+            found |= _renamed(_flattened(types(kind)[each.name], item), each)
+        else:
+            found[each.name] = item
     return found
 
 
@@ -411,11 +422,21 @@ def _object(kind: Any, plain: Any, name: str) -> Any:
     return _built(kind, found)
 
 
-def _built(kind: Any, found: dict[str, Any]) -> Any:
-    """Return a data class of the values found for its fields and those of its flat parts."""
-    declared = types(kind)
-    own = {field.name: found[field.name] for field in fields(kind) if field.name in found and not _is_flat(field)}
-    return kind(**own, **{field.name: _built(declared[field.name], found) for field in fields(kind) if _is_flat(field)})
+def _built(kind: Any, found: dict[str, Any], names: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """Return a data class of the values found for its fields, some under other `names`, and those of its flat parts."""
+    declared, simple = types(kind), [field for field in fields(kind) if not _is_flat(field)]
+    given = {field.name: names.get(field.name, field.name) for field in simple}
+    parts = {
+        field.name: _built(declared[field.name], found, field.metadata["flat"])
+        for field in fields(kind)
+        if _is_flat(field)
+    }
+    return kind(**{name: found[named] for name, named in given.items() if named in found}, **parts)
+
+
+def _renamed(found: Mapping[str, V], flat: Field[Any]) -> dict[str, V]:
+    """Return the fields of a flat part under their names in a file."""
+    return {flat.metadata["flat"].get(name, name): value for name, value in found.items()}
 
 
 def _within(name: str, field: str) -> str:
@@ -443,7 +464,7 @@ def _is_of(kind: type, plain: Any) -> bool:
 
 
 def _is_flat(field: Field[Any]) -> bool:
-    return field.metadata == FLAT
+    return "flat" in field.metadata
 
 
 @cache
@@ -453,7 +474,7 @@ def _in_file(kind: type) -> dict[str, tuple[Any, bool]]:
     for each in fields(kind):
         declared = types(kind)[each.name]
         needed = each.default is each.default_factory is MISSING
-        found |= _in_file(declared) if _is_flat(each) else {each.name: (declared, needed)}
+        found |= _renamed(_in_file(declared), each) if _is_flat(each) else {each.name: (declared, needed)}
     return found
 
 

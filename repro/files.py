@@ -146,10 +146,10 @@ def not_written(folder: Path, error: OSError, way_out: str | None = None) -> Use
     """Return the UserError for a folder that cannot be made or written to; `way_out` replaces its advice."""
     if error.errno in DISK_FULL:
         return UserError(f"no space left in {folder}: free some and run the same command again")
-    why, remedy = error.strerror, "make it writable, or name another place"
+    reason, remedy = error.strerror, "make it writable, or name another place"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         file = nearest(Path(error.filename))
-        why, remedy = f"{file} is a file, not a folder", "name another place"
+        reason, remedy = f"{file} is a file, not a folder", "name another place"
     elif error.errno == errno.EISDIR:
-        why, remedy = f"{error.filename} is a folder, not a file", "move it, or name another place"
-    return UserError(f"cannot write to {folder}: {why}; {way_out or remedy}")
+        reason, remedy = f"{error.filename} is a folder, not a file", "move it, or name another place"
+    return UserError(f"cannot write to {folder}: {reason}; {way_out or remedy}")

@@ -345,8 +345,8 @@ def end_of(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:  # a real-time signal
         name = f"signal {-code}"
-    why = ", as the kernel does where the host's memory runs out" if code == -signal.SIGKILL else ""
-    return f"was killed by {name}{why}"
+    reason = ", as the kernel does where the host's memory runs out" if code == -signal.SIGKILL else ""
+    return f"was killed by {name}{reason}"
 
 
 def parse_days(text: str, option: str) -> float:
@@ -399,10 +399,10 @@ def count(text: str, option: str, least: int = 1, why: str = "", most: int = MOS
 
 
 def count_if_given(
-    text: str | None, option: str, least: int = 1, why: str = "", most: int = MOST_COUNTED
+    text: str | None, option: str, least: int = 1, reason: str = "", most: int = MOST_COUNTED
 ) -> int | None:
     """Parse like `count`; return None without the option."""
-    return None if text is None else count(text, option, least, why, most)
+    return None if text is None else count(text, option, least, reason, most)
 
 
 def path(text: str) -> Path:

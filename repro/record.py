@@ -11,7 +11,7 @@ from statistics import mean, median
 from typing import Literal, get_args
 
 from . import models
-from .datafile import FLAT, Lines
+from .datafile import FLAT, Lines, flat
 from .formats import SECONDS_A_DAY, size
 from .models.recipe import Recipe, Scale
 from .paper.gpus import Gpu, peak_flops
@@ -55,7 +55,10 @@ def true_steps(device: list[StepTimes], accumulation: int) -> list[float]:
     reduce. The sum counts both in the same way, whichever micro-step comes first.
     """
     return [
-        max((accumulation - 1) * parts.no_reduce[number] + parts.reduce[number] + parts.update[number] for parts in device)
+        max(
+            (accumulation - 1) * parts.no_reduce[number] + parts.reduce[number] + parts.update[number]
+            for parts in device
+        )
         for number in range(len(device[0].update))
     ]
 
@@ -266,6 +269,15 @@ class Guidance:
     bound_clock: Clock | None = None
 
 
+# The names in files of the fields that have others here.
+AS_RUN_IN_FILES = {
+    "asked_precision": "precision",
+    "precision": "ran_precision",
+    "asked_tf32": "tf32",
+    "tf32": "ran_tf32",
+}
+
+
 @dataclass(frozen=True)
 class AsRun:
     """What ran, as the first rank found it after its first training step, beside what was asked for: `precision`,
@@ -407,7 +419,7 @@ class Record(OfSettings):
     memory_limit: int | None = None
     batch: BatchSearch = field(default_factory=BatchSearch, metadata=FLAT)
     guidance: Guidance = field(default_factory=Guidance, metadata=FLAT)
-    as_run: AsRun = field(default_factory=AsRun, metadata=FLAT)
+    as_run: AsRun = field(default_factory=AsRun, metadata=flat(**AS_RUN_IN_FILES))
     times: RawTimes = field(default_factory=RawTimes, metadata=FLAT)
     derived: Derived = field(default_factory=Derived, metadata=FLAT)
     observed: Observed = field(default_factory=Observed, metadata=FLAT)
@@ -476,7 +488,7 @@ class Record(OfSettings):
         status: Status,
         reason: str = "",
         remedy: str = "",
-        ran: AsRun | None = None,
+        as_run: AsRun | None = None,
         guidance: Guidance | None = None,
     ) -> Record:
         """Build the record of a trial, or of another record's trial, from what is known at once."""
@@ -495,7 +507,7 @@ class Record(OfSettings):
             nodes=trial.nodes,
             memory_limit=trial.memory_limit,
             guidance=guidance or Guidance(),
-            ran=ran or AsRun(),
+            as_run=as_run or AsRun(),
         )
 
 

@@ -17,7 +17,7 @@ from .machine.environment import Environment, RunGpu
 from .machine.support import fits_papers_hosts
 from .paper.gpus import find
 from .paper.settings import Settings
-from .record import AS_TIMED, Record, Trial, AsRun, derive
+from .record import AS_TIMED, AsRun, Record, Trial, derive
 
 
 class Answer(Enum):
@@ -146,8 +146,8 @@ def contradiction(record: Record) -> str | None:
         return f"its id is {record.id}, what it says of itself makes {trial.id}"
     if record.status == "not_measured":
         return "its status is not_measured, which no trial leaves"
-    if why := _contradiction_of_projection(record):
-        return why
+    if reason := _contradiction_of_projection(record):
+        return reason
     if record.status != "ok":
         derived = asdict(record.derived)
         has = [name for name in ("authors_step", "true_step", "true_days") if derived[name] is not None]
@@ -215,9 +215,9 @@ _SAME_MEMORY = 0.02  # relative: pages that a GPU retires are not counted any mo
 def believed(record: Record, environment: Environment) -> Record:
     """Return the record where its run's environment supports it, else one of the same trial without numbers,
     `not_measured`, with the reason."""
-    if (why := _doubt(record, environment)) is None:
+    if (reason := _doubt(record, environment)) is None:
         return record
-    found = Record.of(record, "not_measured", why, _REMEDY, ran=AsRun(asked_tf32=record.as_run.asked_tf32))
+    found = Record.of(record, "not_measured", reason, _REMEDY, ran=AsRun(asked_tf32=record.as_run.asked_tf32))
     return replace(found, commit=record.commit, stack_started=record.stack_started)
 
 
@@ -230,8 +230,8 @@ def _doubt(record: Record, environment: Environment) -> str | None:
     if len(listed) < (needed := record.count if record.measured_on is None else record.measured_on):
         there = f"lists {tallied(_name(gpu) for gpu in environment.gpus)}" if environment.gpus else "lists no GPU"
         return f"its machine is {needed} x {record.device}, and the run's environment {there}"
-    if why := _doubt_of_commit(record, environment):
-        return why
+    if reason := _doubt_of_commit(record, environment):
+        return reason
     sizes = [pair[1] for pair in record.batch.peaks if len(pair) == 2]
     memory, most = max(gpu.memory_bytes for gpu in listed), max([record.observed.peak_memory or 0, *sizes])
     if most > memory:

@@ -80,7 +80,7 @@ class SameTraining:
         usual = self._usual(compiled, 0.0)
         rounding = _ROUNDING["fp8" if "fp8" in parts else self._arithmetic(parts, usual)]
         twins = [self._usual(compiled, 0.0, again=True), self._usual(compiled, rounding)]
-        return compared(self.run(settings, compiled, 0.0), usual, twins, parts)
+        return compared(self.train(settings, compiled, 0.0), usual, twins, parts)
 
     def _arithmetic(self, parts: Sequence[str], usual: Sequence[Trained]) -> str:
         if not exact(parts):
@@ -90,10 +90,10 @@ class SameTraining:
     def _usual(self, compiled: bool, nudge: float, again: bool = False) -> list[Trained]:
         key = (compiled, nudge, again)
         if key not in self._runs:
-            self._runs[key] = self.run(self.without.settings, compiled, nudge)
+            self._runs[key] = self.train(self.without.settings, compiled, nudge)
         return self._runs[key]
 
-    def run(self, settings: str, compiled: bool, nudge: float = 0.0) -> list[Trained]:
+    def train(self, settings: str, compiled: bool, nudge: float = 0.0) -> list[Trained]:
         """Return what each rank of a training found. Raise RuntimeError, in one line, where one fails."""
         trial = self.without
         arguments = {
@@ -146,8 +146,9 @@ def compared(
     elif not all(map(math.isfinite, losses)) or apart > allowed:
         step = max(range(len(losses)), key=lambda step: _off(losses[step], without[step]))
         fault = (
-            f"the loss of step {step + 1} is {significant(losses[step], 6)}, without it {significant(without[step], 6)}: "
-            f"{apart:.1e} apart, {allowed:.1e} is allowed and rounding alone makes {rounding:.1e}"
+            f"the loss of step {step + 1} is {significant(losses[step], 6)}, without it "
+            f"{significant(without[step], 6)}: {apart:.1e} apart, {allowed:.1e} is allowed and rounding alone makes "
+            f"{rounding:.1e}"
         )
     elif not all_exact and not cosine >= _COSINE[bits]:
         fault = f"the cosine of the gradients after one step is {cosine:.4f}, at least {_COSINE[bits]} is expected"

@@ -21,7 +21,7 @@ from repro.measure.launcher import ForkServer
 from repro.measure.leader import Leader
 from repro.measure.phases import build_adam
 from repro.measure.server import Job, RankOutcome
-from repro.measure.trial import Bench, compile_adam, run
+from repro.measure.trial import Bench, compile_adam, run_trial
 from repro.paper.settings import Settings
 from repro.record import Trial
 
@@ -270,7 +270,7 @@ def test_what_does_not_compile_is_tried_once_and_reported_by_each_trial_that_nee
     packages = {"torch": "2.10.0", "transformers": "5.23.0", "deepspeed": "0.19.8"}
     bench = Bench(node, Stack(packages, (9, 0)), None, tmp_path)
     for settings in ("free_lunch+zero_1", "free_lunch+zero_2"):
-        record = run(Trial("pythia-160m", "tiny", settings, "H100", 1), bench)
+        record = run_trial(Trial("pythia-160m", "tiny", settings, "H100", 1), bench)
         assert (record.status, record.reason) == (
             "unsupported",
             "DeepSpeed cannot compile its Adam: nvcc fatal   : Unsupported gpu architecture 'compute_120'",

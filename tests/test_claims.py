@@ -666,7 +666,7 @@ def test_what_stands_for_no_cell_refutes_no_search(otherwise: str) -> None:
     records = [
         replace(each, settings=replace(Settings.parse(each.settings), attention="flash").id)
         if otherwise == "flash"
-        else replace(each, ran=replace(each.as_run, tf32=False))
+        else replace(each, as_run=replace(each.as_run, asked_tf32=False))
         for each in search(best=5)
     ]
     checked = check("best-over-median", records)

@@ -154,7 +154,7 @@ def test_it_runs_what_was_measured_at_the_measured_pace(run: Run, fork_server: F
     bench = Bench(fork_server, Stack(packages, None), None, tmp_path)
     measured, trained = list[float](), list[float]()
     for number in range(4):  # the fastest of several, as a machine is not equally fast at all times
-        found = trial.run(Trial("roberta", "tiny", "naive", "cpu", 2, steps=5, micro_batch=8), bench)
+        found = trial.run_trial(Trial("roberta", "tiny", "naive", "cpu", 2, steps=5, micro_batch=8), bench)
         assert found.status == "ok", found.reason
         folder = tmp_path / str(number)
         assert repro("export", str(results_folder(folder / "run", found)), "--out", str(folder)).returncode == 0

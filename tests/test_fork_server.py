@@ -31,8 +31,7 @@ from repro.measure import launcher
 from repro.measure.launcher import ForkServer, ServerDiedError, StackError, Stream
 from repro.measure.rank_reports import Report
 from repro.measure.server import Job, RankOutcome, _Forked, _of_error, _traceback
-from repro.measure.trial import Bench
-from repro.measure.trial import run as run_trial
+from repro.measure.trial import Bench, run_trial
 from repro.record import Trial
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ from repro import models
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack, obstacle
 from repro.measure.launcher import ForkServer
-from repro.measure.trial import Bench, run
+from repro.measure.trial import Bench, run_trial
 from repro.models import gan
 from repro.models.recipe import Generation, Optimizer, Scale
 from repro.paper.settings import NAIVE, search_space
@@ -107,7 +107,7 @@ def test_it_needs_torch_alone_and_no_settings_are_refused() -> None:
 
 def test_it_runs_in_the_benchmark_and_stands_for_no_cell(fork_server: ForkServer, tmp_path: Path) -> None:
     [trial] = trials(Options(("gan",), "naive", "tiny", (2,)), [])
-    record = run(trial, Bench(fork_server, Stack(installed_packages(), None), None, tmp_path))
+    record = run_trial(trial, Bench(fork_server, Stack(installed_packages(), None), None, tmp_path))
     assert (record.recipe, record.status, record.batch.micro_batch) == ("gan", "ok", 8), record.reason
     assert record.as_run.weights == record.as_run.moments_held
     assert record.derived.true_step is not None

@@ -17,7 +17,7 @@ from repro.machine import environment
 from repro.machine.devices import Device
 from repro.machine.packages import installed_packages
 from repro.measure.launcher import ForkServer
-from repro.measure.trial import Bench, run
+from repro.measure.trial import Bench, run_trial
 from repro.models.recipe import Recipe
 from repro.paper.arithmetic import paper_gpu
 from repro.paper.gpus import find
@@ -427,7 +427,7 @@ def test_beyond_half_and_four_times_what_was_predicted_two_peaks_are_noise(
 def trial(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
     stack = environment.stack([], installed_packages())
     bench = Bench(fork_server, stack, None, tmp_path)
-    return lambda start, weigh=None, **known: run(
+    return lambda start, weigh=None, **known: run_trial(
         replace(Trial("pythia-1b", "tiny", "naive", "cpu", 2, steps=1), **known), bench, start, weigh
     )
 

@@ -25,7 +25,16 @@ from repro.cli import main
 from repro.console import UserError
 from repro.lab.experiment import Experiment, batches, check_room
 from repro.lab.report import Report
-from repro.lab.specification import TimedTraining, Training, epochs_of, lab_predictions, lab_ratios, predictions, ratios, reasons
+from repro.lab.specification import (
+    TimedTraining,
+    Training,
+    epochs_of,
+    lab_predictions,
+    lab_ratios,
+    predictions,
+    ratios,
+    reasons,
+)
 from repro.machine import nvml
 from repro.measure.launcher import ForkServer
 from repro.measure.server import RankOutcome
@@ -391,7 +400,11 @@ def test_where_the_images_have_no_room_nothing_is_left_behind(
     ],
 )
 def test_a_training_that_fails_is_reported_with_its_log_and_nothing_is_kept_of_it(
-    outcome: RankOutcome, output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    outcome: RankOutcome,
+    output: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(nvml, "visible_devices", list)
     monkeypatch.setattr(ForkServer, "start", lambda server: None)

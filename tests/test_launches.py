@@ -16,7 +16,7 @@ from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
 from repro.measure.probes import NotCountedError, launched, profiled
-from repro.measure.trial import Bench, _take, run
+from repro.measure.trial import Bench, _take, run_trial
 from repro.record import Record, Trial
 from repro.validity import contradiction
 from tests.command_line import altered
@@ -51,7 +51,7 @@ def test_without_a_gpu_the_work_is_done_and_the_failure_to_count_named() -> None
 
 def test_a_cpu_trial_has_no_count_and_no_warning_of_it(fork_server: ForkServer, tmp_path: Path) -> None:
     bench = Bench(fork_server, Stack(installed_packages(), None), None, tmp_path)
-    record = run(Trial("pythia-160m", "tiny", "naive", "cpu", 2, steps=1, micro_batch=2), bench)
+    record = run_trial(Trial("pythia-160m", "tiny", "naive", "cpu", 2, steps=1, micro_batch=2), bench)
     assert (record.status, record.observed.launches, contradiction(record)) == ("ok", None, None), record.reason
     assert not any("launches" in warning for warning in record.warnings)
 

@@ -16,7 +16,7 @@ from repro.machine.packages import installed_packages
 from repro.measure.launcher import ForkServer
 from repro.measure.memory import is_out_of_memory, is_the_hosts
 from repro.measure.server import Job, RankOutcome
-from repro.measure.trial import Bench, run
+from repro.measure.trial import Bench, run_trial
 from repro.record import Record, Trial
 from repro.validity import contradiction
 
@@ -62,7 +62,7 @@ def measure(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
     def measured(memory: int | None, change: Callable[[Job], Job] = lambda job: job) -> Record:
         stack = environment.stack([], installed_packages())
         bench = Bench(Changed(fork_server, change), stack, None, tmp_path)  # type: ignore[arg-type]
-        return run(Trial("convnext", "tiny", "naive", "cpu", 2, memory), bench)
+        return run_trial(Trial("convnext", "tiny", "naive", "cpu", 2, memory), bench)
 
     return measured
 
@@ -282,7 +282,7 @@ def test_where_not_even_one_example_fits_there_is_a_reason_and_a_remedy(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     bench = Bench(fork_server, environment.stack([], installed_packages()), None, tmp_path)
-    record = run(Trial("pythia-160m", "paper", "naive", "cpu", 1, memory_limit=64 * MIB), bench)
+    record = run_trial(Trial("pythia-160m", "paper", "naive", "cpu", 1, memory_limit=64 * MIB), bench)
     assert (record.status, record.reason) == ("out_of_memory", "not even a micro batch of 1 fits")
     assert "activation checkpointing, sharding" in record.remedy
     assert "allocate memory" in record.traceback

@@ -19,8 +19,7 @@ from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
 from repro.measure.method import MethodError, load, methods_of
 from repro.measure.server import Job, RankOutcome
-from repro.measure.trial import Bench
-from repro.measure.trial import run as run_trial
+from repro.measure.trial import Bench, run_trial
 from repro.paper.settings import FREE_LUNCH, Settings
 from repro.record import Record
 from repro.run.plan import Options, trials

@@ -250,12 +250,12 @@ def wrong(
     file = tmp_path_factory.mktemp("wrong") / "wrong.py"
     file.write_text(WRONG)
     same = check("pythia-1b", "free_lunch", 1)
-    usual, twins = same.run("free_lunch", False), [same.run("free_lunch", False, nudge) for nudge in (0.0, 2.0**-9)]
+    usual, twins = same.train("free_lunch", False), [same.train("free_lunch", False, nudge) for nudge in (0.0, 2.0**-9)]
 
     def found(method: str, parts: tuple[str, ...]) -> TrainingCheck:
         before, fork_server.methods = fork_server.methods, methods_of([f"{file}:{method}"])[1]
         try:
-            return compared(same.run(f"free_lunch+{method}", False), usual, twins, parts)
+            return compared(same.train(f"free_lunch+{method}", False), usual, twins, parts)
         finally:
             fork_server.methods = before
 

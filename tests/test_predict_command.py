@@ -13,7 +13,7 @@ from repro.console import UserError
 from repro.formats import significant
 from repro.paper.tables import cells
 from repro.predict import calibration, traces
-from repro.predict.traces import nearest_here, here_reason
+from repro.predict.traces import here_reason, nearest_here
 from tests.command_line import ROOT, answer, one_line, process, record, refusal, repro, results_folder
 
 EVERYTHING = calibration.calibrations()[calibration.EVERYTHING]

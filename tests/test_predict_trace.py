@@ -186,7 +186,8 @@ def test_a_stack_is_called_near_only_where_it_is_not_the_very_one() -> None:
     versions = {"transformers": "5.23.0", "timm": "1.0.31", "torch": "2.13.0"}
     stack = Traced(**versions)
     assert (
-        traces.nearest_reason(stack, versions | {"torch": "2.13.0+cpu"}, "what the run had") == "exactly what the run had"
+        traces.nearest_reason(stack, versions | {"torch": "2.13.0+cpu"}, "what the run had")
+        == "exactly what the run had"
     )
     for other in (versions | {"torch": "2.13.1"}, {"transformers": "5.23.0"}):
         assert traces.nearest_reason(stack, other, "what the run had") == "nearest to what the run had"

@@ -21,7 +21,7 @@ from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
 from repro.measure.rank_reports import Report
 from repro.measure.server import Job, RankOutcome
-from repro.measure.trial import Bench, _fit, _fitting, _go_uncompiled, _peaks, _status, _take, run
+from repro.measure.trial import Bench, _fit, _fitting, _go_uncompiled, _peaks, _status, _take, run_trial
 from repro.paper import gpus
 from repro.record import Record, Status, Trial, derive
 from repro.validity import Answer, disturbance, larger_may_fit
@@ -73,7 +73,7 @@ def measure(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -
     def measured(recipe: str, settings: str, count: int = 1, **known: Any) -> Record:
         packages, variables = known.pop("packages", PACKAGES), known.pop("variables", {})
         server: Any = InEnvironment(fork_server, variables)
-        record = run(
+        record = run_trial(
             Trial(recipe, "tiny", settings, "cpu", count, **known), Bench(server, Stack(packages, None), None, logs)
         )
         if record.log:
@@ -127,7 +127,7 @@ def test_a_micro_batch_that_is_asked_for_is_taken_though_a_larger_one_fits(
 ) -> None:
     server: Any = InEnvironment(fork_server)
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, micro_batch=4, steps=1)
-    record = ok(run(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)))
+    record = ok(run_trial(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)))
     assert (record.batch.micro_batch, record.batch.accumulation) == (4, 4)
     assert [size for size, _ in record.batch.peaks] == [1, 2, 4]
     assert server.jobs[-1].arguments["accumulation"] == 4, "whole steps have as many micro-steps as the record says"
@@ -142,7 +142,9 @@ def test_the_search_ends_at_the_largest_power_of_two_that_divides_the_share(
     monkeypatch.setattr(models, "find", lambda recipe, scale: replace(find(recipe, scale), batch_size=12))
     server: Any = InEnvironment(fork_server)
     record = ok(
-        run(Trial("vit", "tiny", "naive", "cpu", 1, steps=1), Bench(server, Stack(PACKAGES, None), None, tmp_path))
+        run_trial(
+            Trial("vit", "tiny", "naive", "cpu", 1, steps=1), Bench(server, Stack(PACKAGES, None), None, tmp_path)
+        )
     )
     assert [size for size, _ in record.batch.peaks] == [1, 2, 4]
     assert (record.batch.micro_batch, record.batch.accumulation) == (4, 3)
@@ -169,7 +171,9 @@ def test_each_rank_holds_its_share(accumulated: Record, sharded: Record) -> None
     assert weights
     assert (accumulated.as_run.weights_held, accumulated.as_run.moments_held) == (weights, weights)
     assert sharded.as_run.weights == weights
-    assert (sharded.as_run.weights_held, sharded.as_run.moments_held) == pytest.approx((weights / 2, weights / 2), rel=0.01)
+    assert (sharded.as_run.weights_held, sharded.as_run.moments_held) == pytest.approx(
+        (weights / 2, weights / 2), rel=0.01
+    )
 
 
 def test_custom_kernels_are_read_off_what_ran(measure: Measure) -> None:
@@ -524,7 +528,9 @@ def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
     assert Answer.of(record) is Answer.MAY_FIT
 
 
-def timed(number: int, graphs: dict[str, int] | None = None, skipped: int = 0, uncounted: str | None = None) -> RankOutcome:
+def timed(
+    number: int, graphs: dict[str, int] | None = None, skipped: int = 0, uncounted: str | None = None
+) -> RankOutcome:
     """What a rank tells when it has measured."""
     times = {"without": [1.0] * 3, "with": [1.0] * 3, "update": [1.0] * 3}
     value = {
@@ -600,7 +606,10 @@ def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_reported(
 def test_a_rank_that_was_killed_as_memory_ran_out_tells_why_none_is_left_to_tell_its_traceback() -> None:
     said = "the kernel killed the process, as the host's memory ran out"
     record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
-    assert _fit(lambda start, largest: ("out_of_memory", [RankOutcome(0, "out_of_memory", error=said)]), 16, 1, record) == 0
+    assert (
+        _fit(lambda start, largest: ("out_of_memory", [RankOutcome(0, "out_of_memory", error=said)]), 16, 1, record)
+        == 0
+    )
     assert (record.status, record.reason) == ("out_of_memory", f"not even a micro batch of 1 fits: {said}")
     assert (record.batch.full, record.observed.gpu_state) == ([], None)
 
@@ -647,7 +656,7 @@ def test_a_search_that_crashes_where_it_was_reported_to_start_starts_once_more_a
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     server: Any = InEnvironment(fork_server, {"GLOO_SOCKET_IFNAME": "nowhere"})
-    record = run(Trial("vit", "tiny", "naive", "cpu", 2), Bench(server, Stack(PACKAGES, None), None, tmp_path), 8)
+    record = run_trial(Trial("vit", "tiny", "naive", "cpu", 2), Bench(server, Stack(PACKAGES, None), None, tmp_path), 8)
     assert record.status == "crashed"
     assert [(job.arguments["start"], job.arguments["largest"]) for job in server.jobs] == [(8, 8), (1, 4)]
 
@@ -655,7 +664,9 @@ def test_a_search_that_crashes_where_it_was_reported_to_start_starts_once_more_a
 @pytest.mark.slow
 def test_a_fork_server_that_dies_is_a_crash_with_the_end_of_its_log(tmp_path: Path) -> None:
     with ForkServer(tmp_path / "server.log", {"PYTHONHOME": str(tmp_path)}) as server:
-        record = run(Trial("vit", "tiny", "naive", "cpu", 1), Bench(server, Stack(PACKAGES, None), None, tmp_path))
+        record = run_trial(
+            Trial("vit", "tiny", "naive", "cpu", 1), Bench(server, Stack(PACKAGES, None), None, tmp_path)
+        )
     assert (record.status, record.reason) == ("crashed", "the fork server ended with exit code 1")
     assert "encodings" in record.traceback  # what Python says where its library is not
 
@@ -720,7 +731,7 @@ def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(fork_server:
 
     server: Any = FailsAtTheModel(fork_server)
     bench = Bench(server, Stack(PACKAGES, None), None, tmp_path)
-    record = ok(run(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
+    record = ok(run_trial(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
     assert (record.as_run.compiled, record.as_run.graphs) == (False, None)
     [warning] = record.warnings
     assert warning.startswith("crashed while compiled, measured uncompiled: ")
@@ -740,7 +751,9 @@ def test_convolutions_that_lack_memory_while_timing_are_tried_at_half_the_size(
             return self.server.call(job)
 
     server: Any = LacksEngines(fork_server)
-    record = ok(run(Trial("convnext", "tiny", "naive", "cpu", 1), Bench(server, Stack(PACKAGES, None), None, tmp_path)))
+    record = ok(
+        run_trial(Trial("convnext", "tiny", "naive", "cpu", 1), Bench(server, Stack(PACKAGES, None), None, tmp_path))
+    )
     assert record.batch.micro_batch == 2
     assert record.warnings == [
         f"timing ran out of memory at micro batch {2 << record.batch.halvings}; it was halved to 2"
@@ -766,7 +779,7 @@ def test_a_host_that_lacks_memory_while_timing_is_reported_and_no_smaller_micro_
 ) -> None:
     trial = Trial("vit", "tiny", "naive", "cpu", 1)
     lacking: list[Any] = [LacksMemory(fork_server, of_host=of_host) for of_host in (True, False)]
-    of_host, own = (run(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)) for server in lacking)
+    of_host, own = (run_trial(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)) for server in lacking)
     assert (of_host.status, of_host.host_ran_out, of_host.batch.halvings) == ("out_of_memory", True, 0)
     assert re.fullmatch(
         r"the host's memory ran out while timing micro batch \d+: the kernel killed the process, .* ran out",
@@ -795,7 +808,7 @@ def test_what_a_killed_compiler_left_is_compiled_again(
 
     server: Any = CutShort(fork_server)
     bench = Bench(server, Stack(PACKAGES, None), None, tmp_path)
-    record = ok(run(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
+    record = ok(run_trial(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
     assert (record.as_run.compiled, record.warnings, server.cleaned) == (True, [], 1)
 
     variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}

@@ -154,8 +154,8 @@ def test_the_micro_batch_explains_days_that_it_brings_within_the_tolerance() -> 
     true = 18 * at_1 / at_16
     small = clocks("free_lunch+zero_1", true=true, authors=8.0, micro_batch=1)
     assert verdict_of(cell(), small).reason == (
-        f"the micro batch explains it: {true:.1f} true days x {significant(at_16)} predicted at MBS 16 on today's stack / "
-        f"{significant(at_1)} predicted at MBS 1 on today's stack = 18 days"
+        f"the micro batch explains it: {true:.1f} true days x {significant(at_16)} predicted at MBS 16 on today's "
+        f"stack / {significant(at_1)} predicted at MBS 1 on today's stack = 18 days"
     )
     other = clocks("free_lunch", true=true, authors=8.0, micro_batch=1)
     published = verdict_of(cell(), other, record("free_lunch+zero_1", 60.0))

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import cycle
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from ..datafile import columns, expected_folder, number, optional, positive, problem, read_once, csv_rows
+from ..datafile import columns, csv_rows, expected_folder, number, optional, positive, problem, read_once
 from ..formats import Interval
 from ..record import Clock, Record
 from ..survey.answers import Answers

@@ -91,7 +91,9 @@ def machine(gpu: str, gpus: int) -> Working:
 def machines() -> dict[tuple[str, int], tuple[Working, Working]]:
     """Return price and days of Pythia-1B for every machine of the paper, cheapest first: Figure 7."""
     found = {
-        (gpu, gpus): (machine(gpu, gpus), printed_days("1", "Pythia-1B", gpu, gpus)) for gpu in paper_gpus() for gpus in COUNTS
+        (gpu, gpus): (machine(gpu, gpus), printed_days("1", "Pythia-1B", gpu, gpus))
+        for gpu in paper_gpus()
+        for gpus in COUNTS
     }
     return dict(sorted(found.items(), key=lambda item: item[1][0].value.value))
 

@@ -57,7 +57,9 @@ def timed_passes(records: Sequence[Record], clock: Clock) -> Working | Missing:
 
 def unsettling(records: Sequence[Record]) -> str:
     """Explain why these records settle no claim, and what would; empty where one of them counts."""
-    return "" if at_scale(records) else f"it settles no claim, as {none_counts_reason(records)}; {RUN} measures what does"
+    return (
+        "" if at_scale(records) else f"it settles no claim, as {none_counts_reason(records)}; {RUN} measures what does"
+    )
 
 
 def _compared(cell: Verdict) -> Working:

@@ -65,7 +65,9 @@ class TrueDays:
             days, origin = found.value if found else None, f"predicted for {versions(self.stack)}"
         if days is None:
             raise _UnknownDaysError(f"{cell.model} does not train on {cell.machine}")
-        row = SourceRow(_FILE, f"Table {cell.table}, {cell.model} on {cell.machine}", f"{shown(days)} true days", origin)
+        row = SourceRow(
+            _FILE, f"Table {cell.table}, {cell.model} on {cell.machine}", f"{shown(days)} true days", origin
+        )
         return Working(Interval.exact(days), (row,))
 
 

@@ -50,8 +50,8 @@ def main(given: argparse.Namespace) -> int:
         print(_traced(check(given.id, records, given.by, answers, stack), given.format))
         return 0
     checked = check_all(records, given.by, answers, stack)
-    if runs and (why := unsettling(runs.records)):
-        say(f"{runs.name}: {why}")
+    if runs and (reason := unsettling(runs.records)):
+        say(f"{runs.name}: {reason}")
     if given.format in FOR_MACHINES:
         print(render([one.row() for one in checked], given.format))
         return 0

@@ -15,7 +15,7 @@ from ..datafile import NotAsDeclaredError
 from ..export.configurations import configurations
 from ..export.script import script
 from ..export.training import SCRIPT, Training, fastest, measured
-from ..formats import count_if_given, significant, listing, path, shell_words
+from ..formats import count_if_given, listing, path, shell_words, significant
 from ..installation import installed
 from ..models import own
 from ..models.recipe import Recipe

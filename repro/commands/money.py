@@ -11,7 +11,7 @@ from ..formats import Interval, add_format, count_if_given, counted, listing, pa
 from ..money.days import DaysAsked, Measurement, ModelDays, TrainingDays
 from ..money.prices import GpuPrice, PriceList, Rental, amount, canonical_gpu, check, price_list, worth
 from ..money.renting import serving
-from ..paper.gpus import Gpu, CustomGpu, by_name, paper_gpus
+from ..paper.gpus import CustomGpu, Gpu, by_name, paper_gpus
 from ..paper.own_gpu import custom_gpu
 from ..run.plan import ModernMethods
 from .day_options import add_by, add_measured_days, add_stack, measured_days
@@ -149,7 +149,7 @@ def without_days(
     kinds: dict[str, set[tuple[str, int | None]]] = {}
     for machine in lacking:
         kinds.setdefault(_unknown(known, machine[1]), set()).add(machine)
-    return [f"In --prices, but {why} there: {message(machines)}." for why, machines in sorted(kinds.items())]
+    return [f"In --prices, but {reason} there: {message(machines)}." for reason, machines in sorted(kinds.items())]
 
 
 def way_out(unit: str) -> str:

@@ -10,7 +10,18 @@ from typing import Any, cast, get_args
 
 from .. import models
 from ..console import DATA, UserError, say
-from ..formats import FOR_MACHINES, Format, add_format, count_if_given, significant, listing, network, path, prose, render
+from ..formats import (
+    FOR_MACHINES,
+    Format,
+    add_format,
+    count_if_given,
+    listing,
+    network,
+    path,
+    prose,
+    render,
+    significant,
+)
 from ..models.recipe import Recipe
 from ..money.days import WHOSE, DaysAsked, ModelDays, SettingsDays
 from ..paper.arithmetic import paper_gpu, recipe_of
@@ -195,7 +206,7 @@ def _beside(
     found, rows = list[Comparison](), list[dict[str, Any]]()
     sources: dict[str, list[str]] = {}
     for run in runs.runs:
-        stack, why = _traced_for(run)
+        stack, reason = _traced_for(run)
         there = compared_trials(
             [record for record in run.records if record.recipe in ids and record.origin == "measured"],
             device,
@@ -206,7 +217,7 @@ def _beside(
         found += there
         rows += [report.beside_row(each, stack) for each in there]
         if there:
-            sources.setdefault(report.traced(stack, why), []).append(str(run.folder))
+            sources.setdefault(report.traced(stack, reason), []).append(str(run.folder))
     if not found and machine.probed is None and machine.nodes == 1:
         corrected = {each.recipe for each in runs.records if each.device == device and each.like_papers} & ids
         if corrected:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import formats, models
 from ..console import UserError
-from ..formats import are, bounds_text, significant, money_text, short_days
+from ..formats import are, bounds_text, money_text, short_days, significant
 from ..money import renting
 from ..money.days import UNKNOWN, Measurement, ModelDays, TrainingDays
 from ..money.offers import machine_paid_in, machine_price, older_price

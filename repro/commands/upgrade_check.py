@@ -191,8 +191,8 @@ def _level(alpha: float) -> str:
 def _accepted(given: argparse.Namespace, check: Check, compared: Sequence[Compared], other: candidate.Stack) -> bool:
     """Keep the other stack's lock as this machine's baseline, or print why not."""
     try:
-        if why := _not_to_accept(given, check, compared):
-            raise UserError(why)
+        if reason := _not_to_accept(given, check, compared):
+            raise UserError(reason)
         kept = candidate.accept(other, side.machine(check.sides()[1].environment), expected_folder())
     except UserError as error:
         say(f"--accept: {error}, so the baseline stays as it is")
@@ -236,8 +236,8 @@ def _bisect(
             swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, budget, bar.tell_part)
             [found] = swapped_in.check()
         if not swapped_in.complete and found.status == "inconclusive":  # the package would be a guess
-            why = f"the budget of {given.budget} ended the check of {', '.join(names)} early"
-            raise UserError(f"{why}, the same command goes on")
+            reason = f"the budget of {given.budget} ended the check of {', '.join(names)} early"
+            raise UserError(f"{reason}, the same command goes on")
         return found
 
     return bisect.Swaps(*stacks, target, measure).message()

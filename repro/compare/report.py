@@ -13,7 +13,7 @@ from ..machine.environment import ELSEWHERE
 from ..machine.packages import PACKAGES
 from .decision import change
 from .side import Difference
-from .trials import STATUSES, OnlyOnOneSide, Compared, SideStats
+from .trials import STATUSES, Compared, OnlyOnOneSide, SideStats
 
 _MIB = 2**20
 _FEW = 8

@@ -143,7 +143,9 @@ def _without_repeated(records: Sequence[Record]) -> list[Record]:
     stands = {key(record): record for record in latest}
     stands |= {key(record): record for record in latest if Answer.of(record).was_timed}
     return [
-        each for each in records if (answer := Answer.of(each)).was_timed or not answer.ended or each is stands[key(each)]
+        each
+        for each in records
+        if (answer := Answer.of(each)).was_timed or not answer.ended or each is stands[key(each)]
     ]
 
 

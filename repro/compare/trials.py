@@ -168,16 +168,16 @@ def _of_one_size(found: Compared, size: int, before: Mapping[int, int], after: M
     for side in (before, after):
         smaller.append(sum(count for one, count in side.items() if one < size) / sum(side.values()))
         shown_sizes.append(" and ".join(f"{one} in {side[one]}" for one in sorted(side, reverse=True)))
-    why = (
+    reason = (
         f"of all processes those of micro batch {size} alone are compared, {before[size]} of {sum(before.values())} "
         f"before and {after[size]} of {sum(after.values())} after (micro batch {shown_sizes[0]}; then {shown_sizes[1]})"
     )
     changed = (Change("micro batch", *(f"{each} processes" for each in shown_sizes)),) if before != after else ()
     status = found.status
     if smaller[1] > smaller[0]:
-        why = f"a smaller micro batch more often: {why}"
+        reason = f"a smaller micro batch more often: {reason}"
         status = "inconclusive" if status in ("unchanged", "improved") else status
-    return replace(found, status=status, reason=f"{why}; {found.reason}", changes=(*found.changes, *changed))
+    return replace(found, status=status, reason=f"{reason}; {found.reason}", changes=(*found.changes, *changed))
 
 
 def _beside(found: Compared, before: float, after: float) -> Status:
@@ -337,7 +337,9 @@ def _by_chance(take: Callable[[Record], float | None], before: Sequence[Record],
 
 
 def _of_graphs(key: str) -> Callable[[Record], str | None]:
-    return lambda record: str(record.as_run.graphs[key]) if record.as_run.graphs and key in record.as_run.graphs else None
+    return lambda record: (
+        str(record.as_run.graphs[key]) if record.as_run.graphs and key in record.as_run.graphs else None
+    )
 
 
 def _moved(
@@ -452,4 +454,6 @@ def _by_pair(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 def _sample(record: Record, micro_batch: int | None) -> float | None:
     """Return the seconds of a training step; None where the process was disturbed or ran at another micro batch."""
-    return step_seconds(record) if Answer.of(record) is Answer.TIMED and record.batch.micro_batch == micro_batch else None
+    return (
+        step_seconds(record) if Answer.of(record) is Answer.TIMED and record.batch.micro_batch == micro_batch else None
+    )

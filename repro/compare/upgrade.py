@@ -29,8 +29,7 @@ from ..machine.stack import PRELOADED, trial_environment
 from ..measure.interleaving import Scheduler
 from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
-from ..measure.trial import Bench
-from ..measure.trial import run as run_trial
+from ..measure.trial import Bench, run_trial
 from ..record import Record, Trial
 from ..run.estimate import estimate
 from ..run.reading import history
@@ -231,8 +230,8 @@ class Check:
         """Describe a failure of one stack that ended the trial's pairs before the other had measured it."""
         for arm in SIDES:
             if failed := [record for record in self.samples(arm, trial) if not Answer.of(record).was_timed]:
-                why = f"{failed[-1].status}: {failed[-1].reason}"
-                return f"; in {self._stacks[arm].name} it failed, which ended its pairs ({why})"
+                reason = f"{failed[-1].status}: {failed[-1].reason}"
+                return f"; in {self._stacks[arm].name} it failed, which ended its pairs ({reason})"
         return ""
 
     def _sampled(self, trial: Trial) -> Trial | None:
@@ -306,10 +305,10 @@ class _Opened:
             yield
         except (ServerDiedError, OSError) as error:
             if isinstance(error, OSError):
-                why = f"it does not start ({error.filename}: {error.strerror})"
+                reason = f"it does not start ({error.filename}: {error.strerror})"
             else:
-                why = error.reason
-            raise UserError(f"{self.stack}: {why}; what was measured is kept in {self.kept}") from None
+                reason = error.reason
+            raise UserError(f"{self.stack}: {reason}; what was measured is kept in {self.kept}") from None
 
     def measure(self, trial: Trial, scheduler: str | None = None) -> Record:
         """Run a trial in a process of its own; `scheduler` is the address for interleaving."""

@@ -51,7 +51,9 @@ def measured(
     parts of modern training only where these are asked for. Raise UserError where there are none, or of several
     models."""
     timed = [
-        each for each in runs.records if Answer.of(each).was_timed and each.derived.true_step and each.origin == "measured"
+        each
+        for each in runs.records
+        if Answer.of(each).was_timed and each.derived.true_step and each.origin == "measured"
     ]
     ran = [each for each in timed if not Settings.parse(each.settings).methods]
     if len(ran) < len(timed):

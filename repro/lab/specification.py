@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import mean, median
 
-from ..datafile import Positive, CsvRow, read_once, read_csv
+from ..datafile import CsvRow, Positive, read_csv, read_once
 from ..formats import significant
 from ..models.gan import EPOCHS
 from ..models.recipe import Scale
@@ -180,8 +180,8 @@ def reasons(first: TimedTraining, all: TimedTraining) -> list[str]:
     early = slice(0, min(_FIRST_BATCHES, len(all.training[0])))
     warm_up = sum(all.training[0][early]) - mean(sum(times[early]) for times in all.training[1:])
     reasons = [
-        f"The first of {len(all.seconds)} epochs took {significant(begin.total)} s, a later one {significant(later.total)} s: "
-        f"{_signed(surplus)} s ({surplus / later.total:+.1%}).",
+        f"The first of {len(all.seconds)} epochs took {significant(begin.total)} s, a later one "
+        f"{significant(later.total)} s: {_signed(surplus)} s ({surplus / later.total:+.1%}).",
         f"Warm-up: training on its first {early.stop} batches took {_signed(warm_up)} s against a later epoch's, "
         f"on the others {_signed(surplus - reading - warm_up)} s. Caching: reading took {_signed(reading)} s; "
         "the image file was out of the page cache when the first epoch began, and in it later.",
@@ -189,7 +189,8 @@ def reasons(first: TimedTraining, all: TimedTraining) -> list[str]:
     spread = max(all.seconds[1:]) - min(all.seconds[1:])
     if abs(surplus) <= spread:
         reasons.append(
-            f"Later epochs differ by up to {significant(spread, 2)} s among themselves: the first is not out of their line."
+            f"Later epochs differ by up to {significant(spread, 2)} s among themselves: the first is not out of their "
+            "line."
         )
     apart = alone.total - begin.total
     reasons.append(

@@ -349,6 +349,6 @@ def commit() -> str | None:
 
 
 @cache
-def _say_unknown(why: str) -> None:
+def _say_unknown(reason: str) -> None:
     """Report an unknown commit once in a process: each part of a check describes its environment."""
-    say(f"the commit of this checkout is not recorded, as {why}")
+    say(f"the commit of this checkout is not recorded, as {reason}")

@@ -104,12 +104,12 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
             "use a newer torch, or ZeRO",
         )
     capability = stack.capability
-    why = stack.host_adam if settings.offloading else stack.adam
-    if settings.library == "deepspeed" and why is not None:
+    reason = stack.host_adam if settings.offloading else stack.adam
+    if settings.library == "deepspeed" and reason is not None:
         nvcc = "install nvcc of the CUDA that torch was built with, or name its folder in CUDA_HOME"
         return Obstacle(
-            f"DeepSpeed cannot compile its Adam: {why}",
-            "install a C++ compiler, or name it in CXX" if "C++" in why else nvcc,
+            f"DeepSpeed cannot compile its Adam: {reason}",
+            "install a C++ compiler, or name it in CXX" if "C++" in reason else nvcc,
         )
     if capability is not None and (lacking_bf16 := bf16_obstacle(recipe, capability)):
         return lacking_bf16

@@ -21,7 +21,7 @@ _END = "repro/end"
 def follow(node: Node, server: ForkServer, logs: Path, devices: str, most_ranks: int, cuda: bool) -> int:
     """Take part in the run of node 0 until it ends, and return its exit code. `devices` must be equal on all nodes,
     `most_ranks` is how many processes node 0 may ask for. Raises UserError where the run does not accept this node."""
-    with Mailbox(node, lambda rank, why: server.stop()) as post, server:
+    with Mailbox(node, lambda rank, reason: server.stop()) as post, server:
         try:
             server.launch()  # it loads while the nodes connect
             code = _Follower(node, server, post, logs, most_ranks, cuda).follow(devices)

@@ -179,8 +179,8 @@ class Leader:
         if self.lost:
             raise ServerDiedError(self.lost, AGAIN)
 
-    def _gone(self, rank: int, why: str) -> None:
-        self.lost = self.lost or f"{self._name(rank)} {why}"
+    def _gone(self, rank: int, reason: str) -> None:
+        self.lost = self.lost or f"{self._name(rank)} {reason}"
         self._here.stop()
         if self._number:
             self._post.send(f"repro/stop/{self._number}", b"1")

@@ -165,10 +165,10 @@ class Mailbox:
             for each in self._silent:
                 self._silent[each] += turn
             for rank in self._others:
-                if rank not in self.gone and (why := self._gone_reason(rank)):
+                if rank not in self.gone and (reason := self._gone_reason(rank)):
                     with self._changed:
-                        self.gone[rank] = why
-                    self._on_gone(rank, why)
+                        self.gone[rank] = reason
+                    self._on_gone(rank, reason)
                     with self._changed:
                         self._changed.notify_all()
 

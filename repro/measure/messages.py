@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from repro.console import UserError
-from repro.datafile import NotAsDeclaredError, parse, from_json
+from repro.datafile import NotAsDeclaredError, from_json, parse
 from repro.paper.settings import Settings
 
 from .. import models

@@ -107,11 +107,11 @@ def _report_what_ran(
         warnings.append(f"{none}: what ran is the slow path that naive settings take")
     ran = replace(
         AsRun.asked(model, wanted, compiles(model, wanted), tf32),
-        ran_precision=built.precision,
+        precision=built.precision,
         wrapper=built.wrapper,
         optimizer=optimizer_path(built.adam, watch),
         kernel_path=path,
-        ran_tf32=ran_tf32,
+        tf32=ran_tf32,
         weights=built.total,
         weights_held=held.weights,
         moments_held=held.moments,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..record import Times, AsRun
+from ..record import AsRun, Times
 
 PARTS = ("without", "with", "update")  # of a round, each timed
 

@@ -19,7 +19,7 @@ from repro.machine.build_cache import disk_full
 from repro.machine.support import Obstacle
 from repro.paper.gpus import Gpu
 from repro.paper.settings import Settings
-from repro.record import RawTimes, Record, Status, Times, Trial, AsRun, derive
+from repro.record import AsRun, RawTimes, Record, Status, Times, Trial, derive
 from repro.validity import gpu_disturbance, larger_may_fit
 
 from ..models.recipe import Recipe
@@ -83,7 +83,7 @@ _NOT_EVEN_1 = "not even a micro batch of 1 fits"
 Weigh = Callable[[Record, int], tuple[float, str] | None]
 
 
-def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None, alone: bool = False) -> Record:
+def run_trial(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None, alone: bool = False) -> Record:
     """Run a trial and return its record; `start` is the first micro batch of the search. With `alone` the trial's micro
     batch is the only one that is tried. Raises only for an interruption, and UserError where a link would have logs
     leave the folder. `weigh` is called before a model is compiled, which can take longer than all else, with the record
@@ -91,7 +91,7 @@ def run(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None, 
     started = time.monotonic()
     recipe, settings = trial.recipe_and_settings
     compiled, tf32 = support.compiles(recipe, settings), support.uses_tf32(settings, bench.stack)
-    record = Record.of(trial, "ok", ran=AsRun.asked(recipe, settings, compiled, tf32))
+    record = Record.of(trial, "ok", as_run=AsRun.asked(recipe, settings, compiled, tf32))
     obstacle = bench.obstacle(trial)
     try:
         if obstacle is None:
@@ -289,7 +289,11 @@ def _go_uncompiled(ranks: _Ranks, record: Record, failure: RankOutcome) -> bool:
 
 
 def _fit(
-    attempt: Callable[..., tuple[Status, list[RankOutcome]]], share: int, start: int, record: Record, alone: bool = False
+    attempt: Callable[..., tuple[Status, list[RankOutcome]]],
+    share: int,
+    start: int,
+    record: Record,
+    alone: bool = False,
 ) -> int:
     """Return the largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, without one.
 
@@ -447,8 +451,8 @@ def _take(outcomes: list[RankOutcome], trial: Trial, bench: Bench, record: Recor
     record.observed.gpu_state = [rank.gpu_state for rank in ranks] if bench.cuda else None
     record.observed.mean_power = [rank.mean_power for rank in ranks] if bench.cuda else None
     record.observed.launches = ranks[0].launches
-    if why := ranks[0].uncounted:
-        record.warnings.append(f"kernel launches were not counted: {why}")
+    if reason := ranks[0].uncounted:
+        record.warnings.append(f"kernel launches were not counted: {reason}")
     if held_down := gpu_disturbance(record):
         record.warnings.append(f"{held_down} while it was timed")
     if record.as_run.compiled and not (graphs and graphs["compiled"]):

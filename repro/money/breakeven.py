@@ -281,9 +281,9 @@ def of_machine(run: TrainingDays, given: Given, prices: PriceList, currency: str
     rents = rents if given.rent is None else [("--rent", given.rent)]
     left_out = rentals_left_out([run], prices, currency) if given.rent is None else []
     if not rents:
-        why = " ".join(each.rstrip(".") + "; " for each in left_out)
+        reason = " ".join(each.rstrip(".") + "; " for each in left_out)
         raise UserError(
-            f"no price in {currency} for renting {name} by the hour; {why}give --rent SUM, or --prices FILE"
+            f"no price in {currency} for renting {name} by the hour; {reason}give --rent SUM, or --prices FILE"
         )
     power = gpu_power(run)
     use = Use(

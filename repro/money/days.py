@@ -15,7 +15,7 @@ from ..formats import Interval, listing, rough
 from ..machine.packages import numbers
 from ..models.recipe import Text
 from ..paper.arithmetic import rounded_days
-from ..paper.gpus import Gpu, OfGpus, CustomGpu, catalogue, find
+from ..paper.gpus import CustomGpu, Gpu, OfGpus, catalogue, find
 from ..paper.measured_days import measured_days
 from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import COUNTS, cells

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from ..datafile import read_once, read_csv
+from ..datafile import read_csv, read_once
 from ..formats import DAYS_A_YEAR, days_read, half_up, sum_read
 from ..paper.gpus import OfGpus, known_gpu
 from ..paper.tables import quantities

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from .. import command, tomlfile
 from ..console import UserError, suggest_names
-from ..datafile import ContradictionError, Currency, Positive, CsvRow, named, read_once, converter, read_csv
+from ..datafile import ContradictionError, CsvRow, Currency, Positive, converter, named, read_csv, read_once
 from ..formats import Interval, bounds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
 

@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from ..datafile import Keyed, Positive, CsvRow, expected_folder, positive, read_once, read_csv
+from ..datafile import CsvRow, Keyed, Positive, expected_folder, positive, read_csv, read_once
 from ..models.recipe import Precision
 
 TURING = (7, 5)  # compute capability; the oldest that CUDA 13 serves

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import models
-from ..datafile import Positive, CsvRow, read_once, read_csv
+from ..datafile import CsvRow, Positive, read_csv, read_once
 from .gpus import paper_gpus
 from .settings import NAIVE
 from .tables import AtPlace, Cell, published_settings

@@ -12,7 +12,7 @@ from typing import Annotated
 from .. import tomlfile
 from ..datafile import ContradictionError, currency, positive
 from ..formats import quantity
-from .gpus import AMPERE, GENERATIONS, Capability, Link, CustomGpu, catalogue, find
+from .gpus import AMPERE, GENERATIONS, Capability, CustomGpu, Link, catalogue, find
 
 
 def _in(units: Mapping[str, float], such_as: str) -> tuple[object, str]:

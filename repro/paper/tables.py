@@ -11,15 +11,15 @@ from typing import Annotated, Literal, get_args
 from .. import models
 from ..datafile import (
     ContradictionError,
-    Positive,
     CsvRow,
+    Positive,
     columns,
     complete,
+    csv_rows,
     expected_folder,
     positive_int,
-    read_once,
     read_csv,
-    csv_rows,
+    read_once,
 )
 from .gpus import OfGpus, known_gpu, paper_gpus
 from .settings import SHARDINGS, Settings, Sharding

@@ -9,7 +9,7 @@ from typing import Literal
 
 from repro import command
 from repro.console import UserError, fits, suggest_names
-from repro.paper.gpus import Gpu, CustomGpu, catalogue, catalogue_file, find, names, peak_flops
+from repro.paper.gpus import CustomGpu, Gpu, catalogue, catalogue_file, find, names, peak_flops
 from repro.paper.tables import COUNTS
 
 from ..models.recipe import Precision

@@ -15,7 +15,7 @@ from repro.paper.gpus import Gpu
 from repro.paper.settings import Settings
 
 from ..models.recipe import Recipe
-from .traces import NOTHING, Linear, Block, Trace, Variant
+from .traces import NOTHING, Block, Linear, Trace, Variant
 
 _DEEPSPEED_BUCKET = 5e8  # elements, in stage 1: DeepSpeed's default
 _STAGE_2_BUCKETS = 2 * 2e8  # elements; two buckets, as communication overlaps

@@ -14,7 +14,7 @@ from repro.paper.settings import Settings
 from repro.parts import BY_NAME, CHUNK, PARTS, in_order
 
 from ..models.recipe import Recipe, Text
-from .traces import NOTHING, Linear, Block, Trace
+from .traces import NOTHING, Block, Linear, Trace
 
 Changes = dict[str, Linear]
 

@@ -76,14 +76,14 @@ def line(each: Forecast) -> dict[str, Any]:
 def sentence(ranked: Sequence[Forecast], stack: str, known: str = "") -> str:
     """Describe the first settings of a search on a stack, what is `known` besides the prediction, its uncertainty, and
     why others cannot train."""
-    best, why = ranked[0], _reasons(ranked)
+    best, reason = ranked[0], _reasons(ranked)
     nodes = f"{best.machine.nodes} nodes of " if best.machine.nodes > 1 else ""
     cell = f"{models.find(best.recipe).name} on {nodes}{best.machine.gpus} x {best.machine.gpu.name}"
     if best.days is None:
-        return f"{cell}: {known}predicted infeasible with every combination of settings: {why}."
+        return f"{cell}: {known}predicted infeasible with every combination of settings: {reason}."
     days = f"predicted {significant(best.days.value)} days ({_sure(best)})"
     answer = f"{cell}: {known}{days} with {best.settings.id}, on {stack}."
-    return f"{answer} A dash is infeasible: {why}." if why else answer
+    return f"{answer} A dash is infeasible: {reason}." if reason else answer
 
 
 def _sure(best: Forecast) -> str:
@@ -174,13 +174,13 @@ def beside_line(row: dict[str, Any]) -> dict[str, Any]:
     return {key.replace("_", " "): value for key, value in shown.items() if key not in left_out}
 
 
-def traced(stack: Traced, why: str) -> str:
+def traced(stack: Traced, reason: str) -> str:
     """Describe the traced stack and `why` it was chosen; name the installed versions that differ."""
     here = ((package, without_build(installed(package) or version)) for package, version in asdict(stack).items())
     others = [f"{package} {version}" for package, version in here if version != getattr(stack, package)]
     if not others:
-        return f"{from_traces(stack)}, {why}."
-    return f"{from_traces(stack)}, {why}; installed is {', '.join(others)}."
+        return f"{from_traces(stack)}, {reason}."
+    return f"{from_traces(stack)}, {reason}; installed is {', '.join(others)}."
 
 
 def from_traces(stack: Traced) -> str:

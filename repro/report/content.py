@@ -14,7 +14,7 @@ from .. import command, models
 from ..claims import Checked, check_all, origins
 from ..claims.claim import ClaimVerdict
 from ..claims.facts import shown
-from ..formats import counted, significant, from_to, listing, percent, shell_words, size, tallied, were
+from ..formats import counted, from_to, listing, percent, shell_words, significant, size, tallied, were
 from ..machine.cluster import launch
 from ..machine.environment import Environment
 from ..machine.packages import PACKAGES
@@ -466,7 +466,9 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
     if search.guided:
         says.append(f"Guided by predictions: {search.guided}.")
     if search.fastest is not None:
-        best = f"{search.fastest}: {significant(search.steps[search.fastest])} s a training step {BY_CLOCK[search.clock]}"
+        best = (
+            f"{search.fastest}: {significant(search.steps[search.fastest])} s a training step {BY_CLOCK[search.clock]}"
+        )
         slower = "" if search.naive is None else f"; naive settings take {significant(search.naive)} s"
         says.append(f"The fastest apart from naive settings is {best}{slower}.")
     for verdict in verdicts if search.comparable_with_paper else ():
@@ -504,7 +506,9 @@ def _summary(search: Search) -> str:
     statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
     message = [", ".join(f"{count} {status}" for status, count in statuses.items())]
     if search.best is not None:
-        message.append(f"the fastest apart from naive takes {significant(search.best)} s a step {BY_CLOCK[search.clock]}")
+        message.append(
+            f"the fastest apart from naive takes {significant(search.best)} s a step {BY_CLOCK[search.clock]}"
+        )
     ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
     if ratios:
         message.append(f"authors' clock {from_to(ratios, '.2f')} of the true one")

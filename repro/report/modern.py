@@ -59,8 +59,8 @@ class Ablation:
             if (parts := [each for each in Settings.parse(self.best.settings).parts if BY_NAME[each].kind == kind])
         ]
         return (
-            f"{where}: modern takes {significant(best)} s a training step, {self.usual.settings} {significant(usual)} s, "
-            f"{usual / best:.2f} times as long; {'; '.join(named)}"
+            f"{where}: modern takes {significant(best)} s a training step, {self.usual.settings} "
+            f"{significant(usual)} s, {usual / best:.2f} times as long; {'; '.join(named)}"
         )
 
 

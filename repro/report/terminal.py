@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import datafile, models
-from ..formats import Format, are, as_json, counted, significant, first, from_to, listing, percent, render, were
+from ..formats import Format, are, as_json, counted, first, from_to, listing, percent, render, significant, were
 from ..machine.devices import Device
 from ..machine.environment import Environment
 from ..paper.arithmetic import by_place, paper_gpu

@@ -136,7 +136,7 @@ def drawn(content: Content | SurveyPage) -> str:
     if done.returncode == 0:
         return done.stdout.decode(errors="surrogatepass")
     said = done.stderr.decode(errors="replace").strip().splitlines()
-    why = said[-1] if said and done.returncode > 0 else f"the process that draws it {end_of(done.returncode)}"
+    reason = said[-1] if said and done.returncode > 0 else f"the process that draws it {end_of(done.returncode)}"
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     short = "" if limit == resource.RLIM_INFINITY else f", with its memory limited to {limit >> 20} MiB by ulimit -v"
-    raise NotDrawnError(f"{why}{short}")
+    raise NotDrawnError(f"{reason}{short}")

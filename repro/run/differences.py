@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from math import log
 
-from ..formats import significant, listing
+from ..formats import listing, significant
 from ..paper.arithmetic import paper_gpu
 from ..paper.tables import Cell
 from ..predict.calibration import EVERYTHING, calibrations
@@ -70,6 +70,6 @@ def _explanations(
             at = f"at MBS {micro_batch} on {'the paper' if stack == PAPER_STACK else 'today'}'s stack"
             yield (
                 days,
-                f"{what} x {significant(then)} predicted {at} / {significant(now)} predicted at MBS {here} on today's stack "
-                f"= {significant(days)} days",
+                f"{what} x {significant(then)} predicted {at} / {significant(now)} predicted at MBS {here} on today's "
+                f"stack = {significant(days)} days",
             )

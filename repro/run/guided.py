@@ -10,7 +10,7 @@ from ..paper.settings import Settings
 from ..predict.calibration import here
 from ..predict.guide import Guide
 from ..predict.report import traced
-from ..predict.traces import nearest_here, here_reason
+from ..predict.traces import here_reason, nearest_here
 from .calibrate import known_machine
 from .run import Run
 

@@ -86,8 +86,8 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
     earlier = tuple(filter(None, (_options(each, problems) for each in environment.earlier)))
     records = latest_of(all_valid_records(folder, problems), environment, problems)
     if lack := results.lack(folder):
-        why = f"{lack}: no trial of the run ended, or the folder is not whole"
-        problems.append(Problem(results.TRIALS, why, "the same command again measures what is missing"))
+        reason = f"{lack}: no trial of the run ended, or the folder is not whole"
+        problems.append(Problem(results.TRIALS, reason, "the same command again measures what is missing"))
     else:
         counting = [record for record in records if record.status != "not_measured"]
         _look_for_planned(options, environment, counting, problems)
@@ -291,15 +291,15 @@ def valid_records(lines: Iterable[results.Line], place: str, problems: list[Prob
         if line.record is None:
             problems.append(Problem(where, f"not a trial's record ({line.problem})", "the line was left out"))
             continue
-        why = contradiction(line.record)
-        if why is None:
+        reason = contradiction(line.record)
+        if reason is None:
             found.append(_by_todays_catalogue(line.record, gpus))
             numbers[line.record.id] = line.number
             continue
         used = "the record was left out"
         if line.record.id in numbers:
             used += f", line {numbers[line.record.id]} stands for the trial"
-        problems.append(Problem(where, f"{line.record.id} was tampered with or damaged: {why}", used))
+        problems.append(Problem(where, f"{line.record.id} was tampered with or damaged: {reason}", used))
     return found
 
 

@@ -22,11 +22,10 @@ from ..measure.launcher import ForkServer, ServerDiedError, StackError
 from ..measure.leader import Leader
 from ..measure.method import MethodFile
 from ..measure.rank import SEED
-from ..measure.trial import Bench
-from ..measure.trial import run as run_trial
+from ..measure.trial import Bench, run_trial
 from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
-from ..record import Guidance, Record, Trial, AsRun
+from ..record import AsRun, Guidance, Record, Trial
 from ..validity import Answer, believed, is_final, larger_may_fit
 from .plan import Options, limited, other_sizes, trials
 from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
@@ -275,8 +274,8 @@ class Run:
         usual = self._records.get(replace(trial, no_power_of_two=False).id)
         fits = usual.batch.micro_batch if usual is not None and usual.status == "ok" else None
         sizes = other_sizes(recipe.batch_size, trial.world)
-        why = f"no micro batch but a power of two fits: the least other one is {sizes[-1]}"
-        record = Record.of(trial, "out_of_memory", why, "take the largest power of two")
+        reason = f"no micro batch but a power of two fits: the least other one is {sizes[-1]}"
+        record = Record.of(trial, "out_of_memory", reason, "take the largest power of two")
         if usual is not None:
             record.batch.peaks, record.batch.full = usual.batch.peaks, usual.batch.full
         for size in sizes:

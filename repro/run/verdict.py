@@ -200,8 +200,8 @@ class _Judge:
         if not there:
             return _judgement("not_measured", f"no run on {self.cell.machine}")
         tried = self._tried(there)
-        if why := self._not_searched(tried):
-            return _judgement("not_measured", why)
+        if reason := self._not_searched(tried):
+            return _judgement("not_measured", reason)
         if any(Answer.of(record).was_timed for record in tried.records):
             return self._of_what_ran(tried)
         return self._of_none_ran(tried)
@@ -239,8 +239,8 @@ class _Judge:
         best = min(there_too or ran, key=lambda record: record.days_by(self.clock) or 0.0)
         measured = best.days_by(self.clock)
         if not there_too:
-            why = "infeasible in the paper, whose jobs had 64 GB of host memory a GPU; here is more"
-            return _judgement("no_reference", why, best, measured)
+            reason = "infeasible in the paper, whose jobs had 64 GB of host memory a GPU; here is more"
+            return _judgement("no_reference", reason, best, measured)
         if self.cell.state == "lost":
             return _judgement("no_reference", "the paper's mark is lost", best, measured)
         if self.cell.state == "infeasible":
@@ -287,8 +287,8 @@ class _Judge:
             return _judgement("no_reference", "the paper's mark is lost; out of memory here")
         if self.cell.state == "infeasible":
             return _judgement("reproduced", "infeasible in the paper, and out of memory here")
-        why = f"the paper has {self.cell.days} days, all settings ran out of memory here"
-        return _judgement("feasibility_differs", why)
+        reason = f"the paper has {self.cell.days} days, all settings ran out of memory here"
+        return _judgement("feasibility_differs", reason)
 
 
 def _judgement(word: Word, reason: str, record: Record | None = None, measured: float | None = None) -> Judgement:
@@ -318,7 +318,9 @@ def _doubts(record: Record) -> str:
     """Describe deviations of how it ran: not as its settings ask, or on a disturbed GPU."""
     found = [
         "measured uncompiled, for compiling it crashed" if ran_uncompiled(record) else "",
-        "fp32 products ran without the TF32 asked for" if record.as_run.asked_tf32 and record.as_run.tf32 is False else "",
+        "fp32 products ran without the TF32 asked for"
+        if record.as_run.asked_tf32 and record.as_run.tf32 is False
+        else "",
         disturbance(record),
     ]
     return "; ".join(filter(None, found))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..datafile import Positive, CsvRow, read_once, read_csv
+from ..datafile import CsvRow, Positive, read_csv, read_once
 from ..formats import DAYS_A_YEAR
 from ..paper.gpus import Gpu, catalogue, find
 from .answers import Person

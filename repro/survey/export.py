@@ -119,7 +119,7 @@ def _nobody(path: Path, header: Sequence[str], others: Sequence[int]) -> Callabl
     """Return a function that says why a row is nobody's finished answers; None where it is somebody's."""
     named = {place: plain(header[place]) for place in others}
 
-    def why(row: int, cells: Sequence[str]) -> str | None:
+    def reason(row: int, cells: Sequence[str]) -> str | None:
         if list(cells) == list(header) or any(re.match(r"\W*ImportId\b", cell) for cell in cells):
             return "of headings"
         there = [(place, name, plain(cells[place])) for place, name in named.items() if place < len(cells)]
@@ -140,4 +140,4 @@ def _nobody(path: Path, header: Sequence[str], others: Sequence[int]) -> Callabl
                 return "of unfinished answers"
         return None
 
-    return why
+    return reason

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
-from ..datafile import CsvRow, columns, complete, expected_folder, read_once, csv_rows
+from ..datafile import CsvRow, columns, complete, csv_rows, expected_folder, read_once
 
 Kind = Literal["text", "one", "several", "grid", "sum"]
 Part = Literal["question", "row", "choice", "other"]

@@ -36,7 +36,9 @@ class Days:
 
 
 @cache
-def true_days(model: str, gpu: str, gpus: int, network: float | None, level: Level, asked: DaysAsked = ASKED) -> Days | None:
+def true_days(
+    model: str, gpu: str, gpus: int, network: float | None, level: Level, asked: DaysAsked = ASKED
+) -> Days | None:
     """Return the days of a model on these GPUs, by their `called` name, with the fastest settings of a level or of
     those below. None where nothing is known to fit, or the batch size does not divide."""
     below = None if level == "naive" else true_days(model, gpu, gpus, network, LEVELS[LEVELS.index(level) - 1], asked)

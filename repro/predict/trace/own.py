@@ -31,7 +31,7 @@ from repro.predict.own import ANSWER
 
 from ... import models
 from ...models import configured, specification
-from ...models.own import Described, Frozen, CustomModel
+from ...models.own import CustomModel, Described, Frozen
 from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify
@@ -57,8 +57,8 @@ def describe(asked: Specification) -> tuple[CustomModel, dict[str, str]]:
     else:
         configured.head(asked.config, asked.text)
     paper = _described(asked, "paper", None)
-    tiny, why = _tiny(asked, paper)
-    return CustomModel(paper, tiny, why, asked), imports
+    tiny, reason = _tiny(asked, paper)
+    return CustomModel(paper, tiny, reason, asked), imports
 
 
 def _tiny(asked: Specification, paper: Described) -> tuple[Described | None, str]:

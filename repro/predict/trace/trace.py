@@ -18,7 +18,7 @@ from repro.console import UserError
 from repro.datafile import columns
 from repro.machine.packages import without_build
 from repro.machine.stack import load as load_stack
-from repro.predict.traces import NOTHING, PAPER_STACK, VARIANTS, Costs, Linear, Block, Trace, Traced, Variant
+from repro.predict.traces import NOTHING, PAPER_STACK, VARIANTS, Block, Costs, Linear, Trace, Traced, Variant
 
 from ... import models
 from ...models.recipe import Recipe, Scale, Text
