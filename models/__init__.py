@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from repro.console import UserError, suggest_names
 
-from . import convnext, gan, mamba, own, pythia, roberta, specification, vit
+from . import convnext, custom, gan, mamba, pythia, roberta, specification, vit
 from .recipe import Recipe, Scale
 
 _PAPERS = (pythia, roberta, mamba, convnext, vit)
@@ -28,7 +28,7 @@ def typed(text: str) -> str:
 
 def find(id: str, scale: Scale = "paper") -> Recipe:
     """Return the recipe of this id. Raise UserError, which lists all ids, for an unknown one."""
-    if (of_ones_own := own.registered(id)) is not None:
+    if (of_ones_own := custom.registered(id)) is not None:
         return of_ones_own.recipe(scale)
     if id not in (*IDS, *OTHERS):
         raise UserError(_unknown(id, (*IDS, *OTHERS)))
@@ -60,7 +60,7 @@ def find_traced(id: str) -> Recipe:
 
 def is_own(id: str) -> bool:
     """Return whether a recipe is one of the user's own."""
-    return own.registered(id) is not None
+    return custom.registered(id) is not None
 
 
 def _find_among(known: tuple[str, ...], id: str) -> Recipe:
@@ -75,7 +75,7 @@ def _find_among(known: tuple[str, ...], id: str) -> Recipe:
 
 
 def _unknown(id: str, known: tuple[str, ...]) -> str:
-    if own.is_id(id):
+    if custom.is_id(id):
         return f"{id} is a model of one's own, and nothing here describes it: the run's recipes.json is missing"
     meant = suggest_names(id, known)
     hint = f"did you mean {', '.join(meant)}? It" if meant else "it"

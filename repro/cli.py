@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from . import command, console
-from .commands import HELP, own_models
+from .commands import HELP, custom_models
 from .console import FAILED, INSTALLED, INTERRUPTED, OK, USAGE, Unfailing, UserError, say, suggest_names, visible_lines
 from .datafile import of_another
 from .machine.host import no_more_processes, process_limit
@@ -201,7 +201,7 @@ def _run(words: list[str], output: _Output) -> int:
     given = parser(words[0]).parse_args(words[1:])
     if words[0] in _MEASURING:
         _check_process()
-    own_models.register(given)
+    custom_models.register(given)
     output.folds = vars(given).get("format") in (None, "text")
     output.is_in_files = words[0] in _MEASURING
     if another := of_another():

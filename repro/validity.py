@@ -217,7 +217,7 @@ def believed(record: Record, environment: Environment) -> Record:
     `not_measured`, with the reason."""
     if (reason := _doubt(record, environment)) is None:
         return record
-    found = Record.of(record, "not_measured", reason, _REMEDY, ran=AsRun(asked_tf32=record.as_run.asked_tf32))
+    found = Record.of(record, "not_measured", reason, _REMEDY, as_run=AsRun(asked_tf32=record.as_run.asked_tf32))
     return replace(found, commit=record.commit, stack_started=record.stack_started)
 
 

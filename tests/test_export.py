@@ -24,10 +24,10 @@ from repro.measure import trial
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 from repro.measure.trial import Bench
-from repro.models import own
+from repro.models import custom
 from repro.models.specification import Fields, specification
 from repro.paper.settings import Settings
-from repro.predict.own import describe
+from repro.predict.descriptions import describe
 from repro.record import Trial
 from repro.train.kept import Kept
 from tests.command_line import KEPT, ROOT, answer, record, refusal, repro, results_folder, slow_imports
@@ -169,14 +169,14 @@ def test_it_runs_what_was_measured_at_the_measured_pace(run: Run, fork_server: F
 @pytest.mark.slow
 def test_a_model_of_ones_own_goes_with_the_script(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(own, "_REGISTERED", {})
+    monkeypatch.setattr(custom, "_REGISTERED", {})
     file = tmp_path / "mine.py"
     file.write_text(MINE)
     found = describe(specification(str(file), Fields()))
-    own.register(found)
+    custom.register(found)
     folder = tmp_path / "out"
     folder.mkdir()
-    for name, contents in own.exported(found.paper.id).items():
+    for name, contents in custom.exported(found.paper.id).items():
         (folder / name).write_text(contents)
     written = exported(training(found.paper.id, "naive"), folder)
     file.unlink()

@@ -30,8 +30,8 @@ from repro.predict.hardware import Machine, gpu_named
 from repro.predict.parts import adapted
 from repro.predict.traces import shipped
 from repro.record import BatchSearch, Derived, Modern, Record, Trial
-from repro.report.modern import ablation_rows
-from repro.run.modern import faster
+from repro.report.ablation import ablation_rows
+from repro.run.parts_search import faster
 from repro.run.plan import Options, trials
 from repro.run.reading import read
 from repro.run.settings_search import searches

@@ -14,10 +14,10 @@ import pytest
 
 from repro import models
 from repro.console import UserError
-from repro.models import own, specification
+from repro.models import custom, specification
 from repro.models.recipe import Images, Text
 from repro.models.specification import Fields
-from repro.predict.own import describe
+from repro.predict.descriptions import describe
 from repro.run.results import RECIPES
 from tests.command_line import answer, process, refusal, repro, trial_lines
 
@@ -110,13 +110,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (place / "my.toml").write_text('model = "hf:llama.json"\nname = "My Llama"\nbatch_size = 64\ntokens = "16.384M"\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
-        patch.setattr(own, "_REGISTERED", {})
+        patch.setattr(custom, "_REGISTERED", {})
         yield place
 
 
-def described(text: str, **given: Any) -> own.CustomModel:
+def described(text: str, **given: Any) -> custom.CustomModel:
     """What the process that builds the model finds out about it, here in this process."""
-    from repro.predict.trace.own import describe
+    from repro.predict.trace.custom import describe
 
     return describe(specification.specification(text, Fields(**given)))[0]
 
@@ -162,7 +162,7 @@ def test_an_id_is_a_hash_of_the_model_and_its_hyper_parameters_wherever_it_lies(
     )
     assert first == second
     assert len({first, third, fourth}) == 3
-    assert own.is_id(first)
+    assert custom.is_id(first)
     assert first.startswith("llama-")
 
 
@@ -321,12 +321,12 @@ def test_a_folder_is_reported_where_its_models_are_unknown_and_cannot_build_them
     measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = shutil.copytree(measured, tmp_path / "run")
-    monkeypatch.setattr(own, "_REGISTERED", {})
+    monkeypatch.setattr(custom, "_REGISTERED", {})
     done = repro("report", str(elsewhere))
     assert done.returncode == 0, done.stderr
     assert "llama-" in done.stdout + (elsewhere / "report.md").read_text()
     assert all(row["verdict"] == "not_measured" for row in json.loads((elsewhere / "verdicts.json").read_text()))
-    [id] = [id for id in own._REGISTERED if id.startswith("recipe-")]
+    [id] = [id for id in custom._REGISTERED if id.startswith("recipe-")]
     assert models.find(id).name == "ViT (own)", "no cell of the paper's ViT is its"
     with pytest.raises(UserError, match="read from a results folder, which cannot build a model"):
         models.find(id).build(False, "sdpa")
@@ -343,21 +343,21 @@ def test_a_forged_description_is_left_out_and_named(
     elsewhere = shutil.copytree(measured, tmp_path / "run")
     rows = json.loads((elsewhere / RECIPES).read_text())
     (elsewhere / RECIPES).write_text(json.dumps([row | forged for row in rows]))
-    monkeypatch.setattr(own, "_REGISTERED", {})
+    monkeypatch.setattr(custom, "_REGISTERED", {})
     done = repro("compare", str(elsewhere), str(elsewhere))
     assert RECIPES in done.stderr
     assert problem in done.stderr
-    assert not own._REGISTERED
+    assert not custom._REGISTERED
 
 
 def test_a_model_that_differs_under_a_known_id_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "_REGISTERED", {})
-    vit = own.Described.of(models.find("vit"))
-    first = own.Described(**{**vars(vit), "id": "mine-01234567"})
-    own.register(own.CustomModel(first))
-    own.register(own.CustomModel(first))
+    monkeypatch.setattr(custom, "_REGISTERED", {})
+    vit = custom.Described.of(models.find("vit"))
+    first = custom.Described(**{**vars(vit), "id": "mine-01234567"})
+    custom.register(custom.CustomModel(first))
+    custom.register(custom.CustomModel(first))
     with pytest.raises(UserError, match="two models have the id mine-01234567, and differ"):
-        own.register(own.CustomModel(own.Described(**{**vars(first), "parameters": 5})))
+        custom.register(custom.CustomModel(custom.Described(**{**vars(first), "parameters": 5})))
     assert models.find("mine-01234567").parameters == first.parameters
     assert "mine-01234567" not in models.IDS
     with pytest.raises(UserError, match="has no tiny version"):
@@ -407,13 +407,13 @@ def test_weights_that_no_loss_reaches_are_frozen_in_each_build_and_named(folder:
     linear, block = width**2 + width, 8 * width**2 + 5 * width
     assert found.paper.frozen.weights == 2 * block + linear
     assert {name.split(".")[0] for name in found.paper.frozen.naive} == {"tower", "fast"}
-    for custom, unused in ((False, "fast"), (True, "slow")):
-        model = found.recipe("tiny").build(custom, "sdpa")
+    for kernels, unused in ((False, "fast"), (True, "slow")):
+        model = found.recipe("tiny").build(kernels, "sdpa")
         frozen = {name.split(".")[0] for name, weight in model.named_parameters() if not weight.requires_grad}
         assert frozen == {"tower", unused}
-    own.register(found)
-    assert own.has_frozen_weights(found.paper.id)
-    assert not own.has_frozen_weights("vit")
+    custom.register(found)
+    assert custom.has_frozen_weights(found.paper.id)
+    assert not custom.has_frozen_weights("vit")
 
 
 @pytest.mark.slow
@@ -475,8 +475,8 @@ def test_a_file_that_takes_long_to_import_is_reported_and_ended(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "long.py").write_text("import time; time.sleep(9999)")
-    monkeypatch.setattr("repro.predict.own._SOON", 0.5)
-    monkeypatch.setattr("repro.predict.own._MOST", 1.0)
+    monkeypatch.setattr("repro.predict.descriptions._SOON", 0.5)
+    monkeypatch.setattr("repro.predict.descriptions._MOST", 1.0)
     with pytest.raises(UserError, match=r"long\.py: it was ended after 0 min without an answer: it said nothing"):
         describe(specification.specification(f"{folder / 'long.py'}", Fields()))
     said = (

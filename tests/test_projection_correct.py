@@ -16,7 +16,7 @@ from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
 from repro.measure.server import Job
 from repro.measure.trial import Bench
-from repro.run.calibrate import host_bandwidth
+from repro.run.probe import host_bandwidth
 from tests.projected import VARIABLES, compared, ranks_of, searched
 
 pytestmark = pytest.mark.slow

@@ -18,6 +18,7 @@ from ..money.days import ALONE, TrainingDays
 from ..money.prices import PriceList, amount, prices_text, rates_used, worth
 from ..money.renting import given_hours
 from ..paper.tables import quantities
+from .custom_models import add_model
 from .money import (
     add_shared,
     check_run,
@@ -29,7 +30,6 @@ from .money import (
     read_prices,
     read_sum,
 )
-from .own_models import add_model
 from .printout import finite, printout
 
 _MOST_KILOWATTS, _MOST_KILOWATTS_A_GPU = 100, 10  # of a machine: larger values are probably meant in watts

@@ -31,7 +31,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     from ..machine.stack import trial_environment
     from ..measure.launcher import ForkServer
-    from ..run.calibrate import probe
+    from ..run.probe import probe
 
     check_packages()
     devices, counts = devices_and_counts(given)

@@ -21,7 +21,7 @@ from ..record import Record, Trial
 from ..report.content import compose
 from ..report.terminal import report
 from ..report.write import Written, write
-from ..run.modern import ModernSearch, search_name
+from ..run.parts_search import ModernSearch, search_name
 from ..run.reading import read
 from ..run.reporter import Reporter
 from ..run.results import BENCHMARK, VERDICTS

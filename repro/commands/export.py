@@ -17,17 +17,17 @@ from ..export.script import script
 from ..export.training import SCRIPT, Training, fastest, measured
 from ..formats import count_if_given, listing, path, shell_words, significant
 from ..installation import installed
-from ..models import own
+from ..models import custom
 from ..models.recipe import Recipe
 from ..money.days import DaysAsked
-from ..paper.own_gpu import custom_gpu
+from ..paper.custom_gpu import custom_gpu
+from ..predict.descriptions import describe
 from ..predict.hardware import Machine, gpu_named
-from ..predict.own import describe
 from ..run.plan import ModernMethods
 from ..run.reading import measured as read_measured
 from ..run.results import RECIPES
+from .custom_models import add_models
 from .day_options import add_by, add_measured_days, add_stack, measured_days
-from .own_models import add_models
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     training = _training(given)
-    written = {**own.exported(training.recipe.id), **configurations(training), SCRIPT: script(training)}
+    written = {**custom.exported(training.recipe.id), **configurations(training), SCRIPT: script(training)}
     _check_folder(given.out, list(written))
     for name, text in written.items():
         files.replace(given.out / name, text)
@@ -106,17 +106,17 @@ def _in_folder(model: str | None, recipes: Path) -> str | None:
     if not recipes.is_file():
         return model
     try:
-        own.register_buildable(recipes)
-        there = own.specifications(recipes)
+        custom.register_buildable(recipes)
+        there = custom.specifications(recipes)
     except NotAsDeclaredError as error:
         raise UserError(f"{recipes} describes no models ({error})") from None
-    asked = None if model is None else own.specification_of(model)
+    asked = None if model is None else custom.specification_of(model)
     if asked is None or asked.source != "python":
         return model
     for each in there:
         as_there = replace(asked, fields=each.fields)
         if as_there.id == each.id != model:
-            own.register(describe(as_there))
+            custom.register(describe(as_there))
             return each.id
     return model
 

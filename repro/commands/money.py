@@ -11,8 +11,8 @@ from ..formats import Interval, add_format, count_if_given, counted, listing, pa
 from ..money.days import DaysAsked, Measurement, ModelDays, TrainingDays
 from ..money.prices import GpuPrice, PriceList, Rental, amount, canonical_gpu, check, price_list, worth
 from ..money.renting import serving
+from ..paper.custom_gpu import custom_gpu
 from ..paper.gpus import CustomGpu, Gpu, by_name, paper_gpus
-from ..paper.own_gpu import custom_gpu
 from ..run.plan import ModernMethods
 from .day_options import add_by, add_measured_days, add_stack, measured_days
 

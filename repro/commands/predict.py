@@ -25,24 +25,24 @@ from ..formats import (
 from ..models.recipe import Recipe
 from ..money.days import WHOSE, DaysAsked, ModelDays, SettingsDays
 from ..paper.arithmetic import paper_gpu, recipe_of
+from ..paper.custom_gpu import custom_gpu
 from ..paper.gpus import CustomGpu, paper_gpus
-from ..paper.own_gpu import custom_gpu
 from ..paper.settings import NAIVE
 from ..paper.tables import TABLES, Cell, all_cells
 from ..predict import calibration, report, scores, traces
 from ..predict.calibration import here, load_probes
 from ..predict.forecast import forecast, ranked
 from ..predict.hardware import Machine, gpu_named
-from ..predict.modern import row as modern_row
-from ..predict.modern import table_1, today
 from ..predict.report import Comparison, accuracy_text, compared_trials
+from ..predict.today import row as modern_row
+from ..predict.today import table_1, today
 from ..predict.traces import Stack
 from ..record import Record
 from ..run.plan import Methods, ModernMethods, settings_for
 from ..run.reading import Joined, Reading, join, read
 from ..validity import Answer, disturbance
+from .custom_models import add_models
 from .day_options import add_measured_days, measured_days
-from .own_models import add_models
 from .printout import answered
 
 

@@ -17,6 +17,7 @@ from ..money.offers import Offer
 from ..money.prices import PriceList, old, prices_text
 from ..money.renting import in_proportion_text
 from ..paper.gpus import CustomGpu
+from .custom_models import add_model
 from .money import (
     GPU_OR_FILE,
     add_shared,
@@ -29,7 +30,6 @@ from .money import (
     way_out,
     without_days,
 )
-from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
 _RANKED = "Ranked by cost per experiment: first what lasts until the runs end, of it first what no other offer beats."

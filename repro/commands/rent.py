@@ -20,6 +20,7 @@ from ..money.renting import Interruptions, Rented, Spot, daly, young
 from ..paper.tables import quantities
 from ..train import kept
 from ..train.kept import Kept
+from .custom_models import add_model
 from .money import (
     add_shared,
     check_run,
@@ -33,7 +34,6 @@ from .money import (
     read_sum,
     without_days,
 )
-from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
 Row = dict[str, Any]

@@ -24,9 +24,9 @@ from ..record import Trial
 from ..run.plan import Options, SearchMode, default_scale, methods_and_parts, other_sizes, trials
 from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
+from .custom_models import add_models
 from .day_options import add_by
 from .devices import add_cpus, add_devices, cpus_of, devices_and_counts
-from .own_models import add_models
 from .preflight import add_out, check_compilers, check_disk, check_machine, check_packages
 from .stopping import resumable, stop_with
 

@@ -13,6 +13,7 @@ from ..money.days import ModelDays
 from ..money.offers import lifespan_years, machine_paid_in, older_price
 from ..money.prices import prices_text
 from ..paper.gpus import CustomGpu
+from .custom_models import add_model
 from .money import (
     GPU_OR_FILE,
     add_shared,
@@ -24,7 +25,6 @@ from .money import (
     unpriced,
     without_days,
 )
-from .own_models import add_model
 from .printout import bounds, finite, interval_text, printout
 
 

@@ -16,7 +16,7 @@ from ..console import UserError
 from ..export.training import SCRIPT
 from ..formats import counted, shell_words
 from ..train.kept import STOPPED
-from . import own_models
+from . import custom_models
 from .devices import counts_on
 
 _MARGIN = 300  # seconds of the job without trials: the nodes start, and the report is written
@@ -188,7 +188,7 @@ def _check(words: Sequence[str], allocation: Allocation) -> None:
         example = f"{command()} slurm --gpus-per-node 4 --time 4h -- run --models vit"
         raise UserError(f"{asked} a run behind --, as in: {example}")
     given = parser("run").parse_args(words[1:])
-    own_models.register(given)
+    custom_models.register(given)
     if given.budget is not None:
         raise UserError("--budget: the job's end sets it; leave it out, or shorten --time")
     options_of(given, given.processes is None, counts_on(given, allocation.gpus), allocation.nodes)

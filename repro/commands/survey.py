@@ -28,8 +28,8 @@ from ..survey.answers import AUTHORS_PEOPLE, Answers, read
 from ..survey.counts import BASE, FEW, shown
 from ..survey.questions import form, listed
 from ..survey.shares import Compared, compared, figure_1, figure_8
+from .custom_models import add_models
 from .day_options import add_by, add_measured_days, add_stack, measured_days
-from .own_models import add_models
 from .printout import answered, printout
 
 _HEADLINE = "pythia-1b"  # the model of the headline, where it is among the models

@@ -25,8 +25,8 @@ from ..run.estimate import estimate
 from ..run.plan import Options, Planned, counts_up_to, default_scale, limited, trials
 from ..run.progress import Progress
 from ..run.results import REPORT
+from .custom_models import add_models
 from .devices import alike
-from .own_models import add_models
 from .preflight import add_out, check_disk, check_machine, check_packages, check_trials
 from .stopping import resumable, stop_on_sigterm
 

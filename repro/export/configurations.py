@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..formats import as_json
-from ..models import own
+from ..models import custom
 from ..models.recipe import Schedule
 from ..paper import deepspeed
 from .training import Training
@@ -49,7 +49,7 @@ def training_arguments(training: Training) -> dict[str, Any]:
         "torch_compile": training.compiled,
         "gradient_checkpointing": settings.checkpointing and not fsdp,
         # Where others build the model, nothing has frozen the weights that no loss reaches.
-        "ddp_find_unused_parameters": own.has_frozen_weights(recipe.id),
+        "ddp_find_unused_parameters": custom.has_frozen_weights(recipe.id),
         "save_strategy": "steps",
         "logging_steps": 10,
         "report_to": "none",

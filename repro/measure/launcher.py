@@ -27,7 +27,7 @@ from repro.machine.imports import Imports
 from repro.machine.stack import process_environment
 
 from ..machine.processes import MARK, end_with, kill_marked
-from ..models import own
+from ..models import custom
 from .method import MethodFile
 from .rank_reports import Report
 from .server import Job, RankOutcome
@@ -216,7 +216,7 @@ class ForkServer:
     def begin(self, job: Job) -> None:
         """Have the server run a job. It receives later messages after the job."""
         self.start()
-        if (known := own.registered(job.arguments.get("recipe", ""))) is not None:
+        if (known := custom.registered(job.arguments.get("recipe", ""))) is not None:
             job = replace(job, own=asdict(known))
         if Path(job.log).parent == self._log.parent:
             os.close(self._opened(Path(job.log)))  # the ranks open it again, following no link

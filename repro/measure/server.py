@@ -35,8 +35,8 @@ from repro.machine.host import no_more_processes, process_limit
 from repro.machine.imports import imports
 
 from ..machine.processes import adopt_orphans, end_with, go_on_without_parent
-from ..models import own
-from ..models.own import CustomModel
+from ..models import custom
+from ..models.custom import CustomModel
 from .memory import busy_cpus, is_out_of_memory, is_the_hosts, lost_a_compiler
 from .method import MethodError, MethodFile, UnfitError
 from .rank import Rank
@@ -143,7 +143,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
             rank.methods = job.methods
             rank.prepare(job.memory, job.set_aside)
             if job.own is not None:
-                own.register(from_json(CustomModel, job.own))
+                custom.register(from_json(CustomModel, job.own))
             module, function = job.call.split(":")
             send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             code = 0

@@ -19,11 +19,11 @@ from ..paper.gpus import CustomGpu, Gpu, OfGpus, catalogue, find
 from ..paper.measured_days import measured_days
 from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import COUNTS, cells
-from ..predict import own
+from ..predict import descriptions
 from ..predict.calibration import EVERYTHING, calibrations
 from ..predict.forecast import Forecast, forecast
 from ..predict.hardware import Machine
-from ..predict.modern import today
+from ..predict.today import today
 from ..predict.traces import Stack, Traced, of_stack
 from ..record import By, Record
 from ..run.plan import ModernMethods
@@ -218,7 +218,7 @@ class ModelDays:
     def traced(self) -> Traced | None:
         """Return the stack whose traces predict the model; None for one that cannot be predicted."""
         if models.is_own(self.recipe.id):
-            return own.stack()
+            return descriptions.stack()
         return of_stack(self.asked.stack) if self.recipe.id in models.TRACED else None
 
     def check_runs(self) -> None:

@@ -16,7 +16,7 @@ from repro.paper.tables import Cell, PublishedSettings, published_settings
 
 from .. import models
 from ..models.recipe import Recipe
-from . import own, traces
+from . import descriptions, traces
 from .calibration import EVERYTHING, Calibration, calibrations
 from .hardware import Machine
 from .launch_queue import authors_step, true_over_predicted
@@ -124,7 +124,7 @@ def forecast(
 def trace_of(recipe: Recipe, machine: Machine, settings: Settings, stack: Traced) -> Trace:
     """Return the trace of what would run there. Kernels of other packages, such as Mamba's, need a GPU."""
     if models.is_own(recipe.id):
-        found = own.trace_of(recipe, variant_of(settings))
+        found = descriptions.trace_of(recipe, variant_of(settings))
     else:
         on_cpu = recipe.kernels is not None and machine.capability is None
         found = traces.find(recipe.id, "naive" if on_cpu else variant_of(settings), stack, recipe.scale)

@@ -29,10 +29,10 @@ from ..run.plan import Options, default_scale
 from ..run.reading import Joined, Problem, Reading, join
 from ..run.settings_search import Search, searches
 from ..run.verdict import FAILED, PROJECTED, Verdict, judge_tables, ran_uncompiled
+from .ablation import ablation_rows, ablation_text
 from .causes import Cause, causes
 from .figures import all_figures, further
 from .methods import LEGEND, method_losses, method_rows
-from .modern import ablation_rows, ablation_text
 from .panels import Figure, in_order, machines
 from .terminal import (
     compared_rows,

@@ -10,8 +10,8 @@ from ..console import markdown as escaped
 from ..formats import by_machine, render
 from ..predict.audit import WITHOUT_QUEUE
 from ..run.corrected import MEASURED_ELSEWHERE
+from .ablation import ABLATION
 from .content import CLAIMS, Content, Entry, Grid
-from .modern import ABLATION
 
 
 def markdown(content: Content) -> str:

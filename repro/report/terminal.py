@@ -19,8 +19,8 @@ from ..run.reading import Reading
 from ..run.settings_search import Search, searches
 from ..run.verdict import FAILED, PROJECTED, PROJECTED_FAILED, Verdict, Word, differing, explain
 from ..validity import Answer, cpu_disturbance
+from .ablation import ABLATION, ablation_rows, ablation_text
 from .methods import LEGEND, method_losses, method_rows
-from .modern import ABLATION, ablation_rows, ablation_text
 
 _GIB = 2**30
 _NEARLY = 0.9  # least limit over the paper card's memory: CUDA takes part of a card's memory, but not of a limit

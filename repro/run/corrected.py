@@ -143,7 +143,7 @@ def corrected_table(
     rows = [_of_run(_cell(cell, by, stack), judged.get(cell.place), ran) for cell in cells(table)]
     if not modern or table != "1":
         return rows
-    from ..predict.modern import table_1
+    from ..predict.today import table_1
 
     best = {cell.place: found.all for cell, found in table_1({row.model for row in rows})}
     return [

@@ -11,7 +11,7 @@ from ..machine import support
 from ..models.recipe import Recipe
 from ..paper.gpus import Gpu, peak_flops
 from ..paper.settings import Settings
-from ..predict import own
+from ..predict import descriptions
 from ..predict.calibration import here
 from ..predict.forecast import forecast, trace_of
 from ..predict.traces import PAPER_STACK
@@ -83,7 +83,7 @@ def compiling_seconds(layers: int, settings: Settings) -> float:
 
 def _steps(trial: Trial, gpu: Gpu | None) -> _Steps:
     recipe, settings = trial.recipe_and_settings
-    if gpu is not None and (not models.is_own(recipe.id) or own.is_traced(recipe)):  # a run needs no trace
+    if gpu is not None and (not models.is_own(recipe.id) or descriptions.is_traced(recipe)):  # a run needs no trace
         with contextlib.suppress(UserError):  # no trace of the recipe, or the catalogue lacks a figure of the GPU
             return _predicted_steps(trial, gpu, recipe, settings)
     peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12

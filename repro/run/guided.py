@@ -11,7 +11,7 @@ from ..predict.calibration import here
 from ..predict.guide import Guide
 from ..predict.report import traced
 from ..predict.traces import here_reason, nearest_here
-from .calibrate import known_machine
+from .probe import known_machine
 from .run import Run
 
 

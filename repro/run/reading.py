@@ -23,7 +23,7 @@ from ..machine.devices import Device
 from ..machine.environment import FILE as ENVIRONMENT
 from ..machine.environment import Environment
 from ..machine.environment import read as read_environment
-from ..models import own
+from ..models import custom
 from ..paper.gpus import Gpu, find
 from ..paper.tables import TOLERANCE
 from ..record import DEFAULT, Clock, Record, derive
@@ -358,7 +358,7 @@ def register_custom_recipes(folder: Path) -> None:
     if not (folder / results.RECIPES).is_file():
         return
     try:
-        own.read(folder / results.RECIPES)
+        custom.read(folder / results.RECIPES)
     except NotAsDeclaredError as error:
         raise UserError(f"it describes no models ({error})") from None
 

@@ -18,7 +18,7 @@ from .. import datafile, files, models
 from ..console import UserError, say
 from ..machine.environment import TRIALS as TRIALS
 from ..machine.environment import of_line
-from ..models import own
+from ..models import custom
 from ..record import Record
 
 RECIPES = "recipes.json"  # those of one's own, as data
@@ -163,10 +163,10 @@ class Results:
         if not mine:
             return
         try:
-            known = own.read(file) if file.exists() else []
+            known = custom.read(file) if file.exists() else []
         except datafile.NotAsDeclaredError as error:
             raise UserError(f"{file} describes no models ({error}): remove it, and the run writes it again") from None
-        if more := own.described(id for id in dict.fromkeys(mine) if id not in known):
+        if more := custom.described(id for id in dict.fromkeys(mine) if id not in known):
             datafile.write(file, [*(datafile.load(file) if known else []), *more])
 
     def _write(self, name: str, line: bytes) -> bool:

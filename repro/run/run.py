@@ -240,7 +240,7 @@ class Run:
         projected = [trial for trial in self.waiting if trial.measured_on is not None and self.can_run(trial)]
         if not projected:
             return
-        from .calibrate import host_bandwidth, known_machine, links_of
+        from .probe import host_bandwidth, known_machine, links_of
         from .projection import Projection
 
         folder, links, host = self.results.folder, None, None

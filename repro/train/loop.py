@@ -28,7 +28,7 @@ from ..measure import engine
 from ..measure.batches import to_device
 from ..measure.engine.base import Engine, rate_factor
 from ..measure.rank import SEED
-from ..models import own
+from ..models import custom
 from ..models.recipe import Recipe, Scale
 from ..paper.settings import Settings
 from ..record import days_of_steps
@@ -78,7 +78,7 @@ def train(
     try:
         given = _options(folder)
         if (folder / "model.json").exists():
-            own.read_exported(folder / "model.json")
+            custom.read_exported(folder / "model.json")
         found, wanted = models.find(recipe, scale), Settings.parse(settings)
         if wanted.library == "deepspeed":
             stack.preload(("deepspeed",))

@@ -1,6 +1,6 @@
 """Description and tracing of recipes of one's own, in a process of their own: they run the user's code, and need torch.
 
-python -m repro.predict.trace.own reads a request as JSON on stdin and writes the answer into a file.
+python -m repro.predict.trace.custom reads a request as JSON on stdin and writes the answer into a file.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from repro.datafile import from_json
 from repro.machine.processes import end_with
 from repro.machine.stack import load as load_stack
 from repro.predict import traces
-from repro.predict.own import ANSWER
+from repro.predict.descriptions import ANSWER
 
 from ... import models
 from ...models import configured, specification
-from ...models.own import CustomModel, Described, Frozen
+from ...models.custom import CustomModel, Described, Frozen
 from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from .. import formats, models
 from ..console import UserError, say
-from ..models import own
+from ..models import custom
 from ..models import specification as specifications
 from ..models.recipe import Precision, Recipe, Text
 from ..models.specification import SPELLINGS, Fields, Specification, left_out
@@ -59,7 +59,7 @@ def register(given: argparse.Namespace) -> None:
         _refuse_fields(given, option)
         return
     assert option is not None
-    from ..predict.own import describe
+    from ..predict.descriptions import describe
 
     fields, ids = _fields(given), dict[str, str]()
     for text in asked:
@@ -67,7 +67,7 @@ def register(given: argparse.Namespace) -> None:
         if specification.source != "python":
             specifications.missing(text.strip(), specification.fields)
         found = describe(specification)
-        own.register(found)
+        custom.register(found)
         ids[text] = found.paper.id
         say(_summary(found.recipe("paper"), specification, found.paper.frozen.weights))
     setattr(given, option, ",".join(ids.get(text, text) for text in texts))

@@ -10,9 +10,9 @@ from typing import Any
 from ..formats import significant
 from ..paper.settings import Settings
 from ..parts import BY_NAME
-from ..predict.modern import peak_bytes
+from ..predict.today import peak_bytes
 from ..record import Record
-from ..run.modern import faster
+from ..run.parts_search import faster
 from ..validity import Answer
 from .methods import GIB, beside, id_with
 

@@ -24,13 +24,13 @@ from repro.installation import installed, way_to_install
 from repro.machine.processes import MARK, kill_marked
 from repro.machine.stack import process_environment
 
-from ..models import own
-from ..models.own import CustomModel
+from ..models import custom
+from ..models.custom import CustomModel
 from ..models.recipe import Recipe
 from ..models.specification import Fields, Specification
 from .traces import Trace, Traced, Variant, can_trace, load, shipped
 
-_MODULE = "repro.predict.trace.own"
+_MODULE = "repro.predict.trace.custom"
 _PACKAGES = ("torch", "transformers", "timm")
 _FORMAT = 2  # of what is kept: another where the same model is described or traced in another way
 ANSWER = "answer.json"
@@ -93,7 +93,7 @@ def trace_of(recipe: Recipe, variant: Variant) -> Trace:
 
 def is_traced(recipe: Recipe) -> bool:
     """Return whether a recipe of one's own has a trace already."""
-    return own.specification_of(recipe.id) is not None and _traces(_folder(recipe))
+    return custom.specification_of(recipe.id) is not None and _traces(_folder(recipe))
 
 
 def _traces(folder: Path) -> bool:
@@ -102,7 +102,7 @@ def _traces(folder: Path) -> bool:
 
 def _folder(recipe: Recipe) -> Path:
     """Return the folder of a recipe's traces, which its length, batch size and optimizer do not change."""
-    specification = own.specification_of(recipe.id)
+    specification = custom.specification_of(recipe.id)
     if specification is None:
         raise UserError(f"{recipe.id} was read from a results folder, and a trace needs its model: name it in --models")
     kept = replace(specification, text="", fields=Fields())
@@ -121,7 +121,7 @@ def stack() -> Traced:
 
 
 def _make(recipe: Recipe, folder: Path) -> None:
-    known = own.registered(recipe.id)
+    known = custom.registered(recipe.id)
     assert known is not None
     assert known.specification is not None
     if not can_trace():
