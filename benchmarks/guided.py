@@ -19,7 +19,7 @@ from repro.compare.decision import Decision, decide
 from repro.measure.interleaving import Scheduler
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench, run_trial
-from repro.predict.calibration import load_probes
+from repro.predict.fits import load_probes
 from repro.record import Trial
 from repro.run.plan import Options
 from repro.run.reading import read

@@ -17,8 +17,8 @@ from repro import models
 from repro.console import UserError
 from repro.paper.gpus import Gpu, find
 from repro.paper.settings import FREE_LUNCH
-from repro.predict.calibration import EVERYTHING, Probes, calibrations, here
-from repro.predict.calibration import load_probes as load_probes
+from repro.predict.fits import EVERYTHING, Probes, fitted_constants, here
+from repro.predict.fits import load_probes as load_probes
 from repro.predict.forecast import trace_of
 from repro.predict.hardware import Machine, Probed
 from repro.predict.memory import ALL_OF_IT
@@ -152,13 +152,13 @@ def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     out = str(tmp_path / "probes.json")
-    calibration = started("calibrate", "--processes", "2", "--out", out, TMPDIR=str(tmp_path))
-    while not (family := psutil.Process(calibration.pid).children(recursive=True)):  # the server
-        assert calibration.poll() is None
+    constants = started("calibrate", "--processes", "2", "--out", out, TMPDIR=str(tmp_path))
+    while not (family := psutil.Process(constants.pid).children(recursive=True)):  # the server
+        assert constants.poll() is None
         time.sleep(0.02)
-    calibration.terminate()
-    calibration.communicate(timeout=60)
-    assert calibration.returncode == 130
+    constants.terminate()
+    constants.communicate(timeout=60)
+    assert constants.returncode == 130
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
     assert list(tmp_path.iterdir()) == []
@@ -177,13 +177,13 @@ def test_a_probe_that_fails_is_one_clear_line_and_keeps_its_log(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_server_that_is_killed_while_it_probes_is_one_clear_line(tmp_path: Path) -> None:
-    calibration = started("calibrate", "--processes", "2", "--out", str(tmp_path / "probes.json"))
-    while not (ranks := psutil.Process(calibration.pid).children(recursive=True)[1:]):
-        assert calibration.poll() is None
+    constants = started("calibrate", "--processes", "2", "--out", str(tmp_path / "probes.json"))
+    while not (ranks := psutil.Process(constants.pid).children(recursive=True)[1:]):
+        assert constants.poll() is None
         time.sleep(0.02)
     psutil.Process(ranks[0].ppid()).kill()
-    _, said = calibration.communicate(timeout=60)
-    assert calibration.returncode == 2
+    _, said = constants.communicate(timeout=60)
+    assert constants.returncode == 2
     assert said.splitlines()[-1].startswith("repro: nothing can be probed: the fork server was killed by SIGKILL")
 
 
@@ -208,18 +208,18 @@ def test_what_was_measured_never_beats_the_data_sheet() -> None:
 
 
 def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
-    fitted = calibrations()[EVERYTHING]
+    fitted = fitted_constants()[EVERYTHING]
     probes = Probes("unknown GPU (NVIDIA X1)", 80 * 2**30, (9, 0), {1: PROBED}, 1.0)
     machine = probes.machine(1)
     assert (machine.gpu.memory_gb, machine.capability) == (80.0, (9, 0))
     assert machine.peak("bf16", True) == PROBED.bf16
-    assert probes.calibration(fitted, 1).rates.launch == PROBED.launch
-    assert probes.calibration(fitted, 1).allowance.context == fitted.allowance.context
+    assert probes.constants(fitted, 1).rates.launch == PROBED.launch
+    assert probes.constants(fitted, 1).allowance.context == fitted.allowance.context
 
 
 def test_what_was_measured_is_reached_whole_and_what_was_not_as_fitted() -> None:
-    fitted = calibrations()[EVERYTHING]
-    rates = Probes("one", 2**33, (9, 0), {1: PROBED}, 1.0).calibration(fitted, 1).rates
+    fitted = fitted_constants()[EVERYTHING]
+    rates = Probes("one", 2**33, (9, 0), {1: PROBED}, 1.0).constants(fitted, 1).rates
     products = ("half", "half_hopper", "half_geforce", "full", "full_gddr", "tf32")
     measured = (*products, "fused", "hbm", "gddr", "nvlink", "pcie", "host")
     assert {getattr(rates, name) for name in measured} == {1.0}
@@ -247,17 +247,17 @@ def test_only_a_gpu_without_bf16_may_have_measured_none(tmp_path: Path) -> None:
 def test_a_limit_is_all_the_allocators_and_adds_nothing_to_what_there_is(known: Gpu | Probes) -> None:
     whole = here(known, 1, None)
     assert all(here(known, 1, half * 2**29) == whole for half in (159, 160, 400))
-    machine, calibration = here(known, 1, 2**30)
+    machine, constants = here(known, 1, 2**30)
     assert machine.gpu.memory_gb == 1.0
-    assert calibration.allowance == replace(ALL_OF_IT, spread=whole[1].allowance.spread)
+    assert constants.allowance == replace(ALL_OF_IT, spread=whole[1].allowance.spread)
 
 
 def test_a_cpus_memory_is_all_of_it() -> None:
-    fitted = calibrations()[EVERYTHING]
+    fitted = fitted_constants()[EVERYTHING]
     gpu, cpu = (Probes("one", 2**33, capability, {1: PROBED}, 1.0) for capability in ((9, 0), None))
-    whole = gpu.calibration(fitted, 1)
+    whole = gpu.constants(fitted, 1)
     assert whole.allowance == replace(fitted.allowance, reserved=0.0), "the driver's share is not in what was measured"
-    assert cpu.calibration(fitted, 1).allowance == ALL_OF_IT
+    assert cpu.constants(fitted, 1).allowance == ALL_OF_IT
 
 
 def test_a_cpu_has_no_tf32_whatever_is_asked() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from repro import datafile, files
 from repro.datafile import NotAsDeclaredError
-from repro.predict.calibration import FILE, Fits
+from repro.predict.fits import FILE, Fits
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pytest
 from repro import files
 from repro.console import UserError
 from repro.predict import traces
-from repro.predict.calibration import Probes
+from repro.predict.fits import Probes
 from repro.predict.hardware import Probed
 from tests.command_line import KEPT, ROOT, process, refusal, repro
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from repro import datafile
-from repro.predict.calibration import EVERYTHING, FILE, Fits
 from repro.predict.constants import CANDIDATES, PAPERS
+from repro.predict.fits import EVERYTHING, FILE, Fits
 from repro.predict.observations import folds, observations, trials
 from tools import fit
 

@@ -22,8 +22,8 @@ from repro.models.recipe import Recipe
 from repro.paper.arithmetic import paper_gpu
 from repro.paper.gpus import find
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
-from repro.predict.calibration import EVERYTHING, Probes, calibrations
-from repro.predict.calibration import load_probes as load_probes
+from repro.predict.fits import EVERYTHING, Probes, fitted_constants
+from repro.predict.fits import load_probes as load_probes
 from repro.predict.guide import Guide, _line
 from repro.predict.hardware import Machine, Probed
 from repro.predict.memory import usable, workspace
@@ -46,7 +46,7 @@ from tests.command_line import (
     results_folder,
 )
 
-FITTED = calibrations()[EVERYTHING]
+FITTED = fitted_constants()[EVERYTHING]
 LOW = FITTED.errors.intervals["Ampere with HBM"][0]
 
 

@@ -24,7 +24,7 @@ from repro.measure.trial import Bench
 from repro.paper.settings import FREE_LUNCH, Settings
 from repro.parts import PARTS
 from repro.predict import traces
-from repro.predict.calibration import EVERYTHING, calibrations
+from repro.predict.fits import EVERYTHING, fitted_constants
 from repro.predict.forecast import Forecast, forecast
 from repro.predict.hardware import Machine, gpu_named
 from repro.predict.parts import adapted
@@ -401,7 +401,7 @@ def test_parts_change_memory_and_the_update_as_their_sources_say() -> None:
 
     def predicted(*parts: str) -> Forecast:
         settings = replace(FREE_LUNCH, parts=parts)
-        fitted = calibrations()[EVERYTHING]
+        fitted = fitted_constants()[EVERYTHING]
         return forecast(recipe, gpu, settings, fitted, shipped()[-1], papers_hosts=False, micro_batch=16)
 
     usual, alone = predicted(), predicted("no_wrapper")

@@ -19,7 +19,7 @@ from repro.machine import doctor, nvml
 from repro.machine.devices import Device
 from repro.paper.gpus import find, paper_gpus
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
-from repro.predict.calibration import here
+from repro.predict.fits import here
 from repro.predict.forecast import forecast
 from repro.predict.hardware import gpu_named
 from repro.record import Trial

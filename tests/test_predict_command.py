@@ -12,11 +12,11 @@ import pytest
 from repro.console import UserError
 from repro.formats import significant
 from repro.paper.tables import cells
-from repro.predict import calibration, traces
+from repro.predict import fits, traces
 from repro.predict.traces import here_reason, nearest_here
 from tests.command_line import ROOT, answer, one_line, process, record, refusal, repro, results_folder
 
-EVERYTHING = calibration.calibrations()[calibration.EVERYTHING]
+EVERYTHING = fits.fitted_constants()[fits.EVERYTHING]
 PREDICTION = ROOT / "docs" / "prediction.md"
 DOUBTED = "impossible or implausible"  # a subset of cells
 
@@ -274,7 +274,7 @@ def test_a_gpu_unlike_all_measured_has_no_interval_and_the_worst_error() -> None
 
 
 @pytest.mark.parametrize(
-    ("fits", "why"),
+    ("content", "why"),
     [
         ("{", "not JSON"),
         (
@@ -285,20 +285,20 @@ def test_a_gpu_unlike_all_measured_has_no_interval_and_the_worst_error() -> None
     ],
 )
 def test_broken_fits_are_reported_with_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: str, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, why: str
 ) -> None:
-    monkeypatch.setattr(calibration, "FILE", tmp_path / "fits.json")
-    calibration.FILE.write_text(fits)
+    monkeypatch.setattr(fits, "FILE", tmp_path / "fits.json")
+    fits.FILE.write_text(content)
     with pytest.raises(UserError, match=rf"no fits \({why}.*restore it"):
-        calibration.calibrations.__wrapped__()
+        fits.fitted_constants.__wrapped__()
 
 
 def test_fits_of_a_number_that_is_no_rate_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = calibration.FILE.read_text().replace('"hbm"', '"speed"')
-    monkeypatch.setattr(calibration, "FILE", tmp_path / "fits.json")
-    calibration.FILE.write_text(broken)
+    broken = fits.FILE.read_text().replace('"hbm"', '"speed"')
+    monkeypatch.setattr(fits, "FILE", tmp_path / "fits.json")
+    fits.FILE.write_text(broken)
     with pytest.raises(UserError, match=r"fitted\.everything has speed"):
-        calibration.calibrations.__wrapped__()
+        fits.fitted_constants.__wrapped__()
 
 
 def test_a_gpu_without_what_a_prediction_needs_names_the_catalogue_that_is_read(expected: Path) -> None:

@@ -13,7 +13,7 @@ from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.gpus import Gpu, catalogue, find
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, Sharding, search_space
 from repro.paper.tables import Table, cells, published_settings
-from repro.predict import calibration, traces
+from repro.predict import fits, traces
 from repro.predict.forecast import forecast, predicted
 from repro.predict.hardware import Machine
 from repro.predict.memory import (
@@ -31,8 +31,8 @@ NOTHING_ASIDE = Allowance(reserved=0.0, context=0.0, group=0.0, spread=1.0)
 
 
 @pytest.fixture(scope="module")
-def fitted() -> calibration.Calibration:
-    return calibration.calibrations()[calibration.EVERYTHING]
+def fitted() -> fits.Constants:
+    return fits.fitted_constants()[fits.EVERYTHING]
 
 
 def largest(model: str, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance) -> int:
@@ -145,9 +145,7 @@ def test_only_several_gpus_spend_memory_on_a_process_group() -> None:
 
 
 @pytest.mark.parametrize("settings", search_space(2), ids=lambda settings: settings.id)
-def test_the_largest_micro_batch_fits_and_its_double_does_not(
-    settings: Settings, fitted: calibration.Calibration
-) -> None:
+def test_the_largest_micro_batch_fits_and_its_double_does_not(settings: Settings, fitted: fits.Constants) -> None:
     recipe, gpu = models.find("pythia-1b"), paper_gpu("RTX 3090")
     trace = traces.find(recipe.id, variant_of(settings))
     size = largest_micro_batch(recipe, trace, settings, gpu, 2, fitted.allowance)
@@ -157,7 +155,7 @@ def test_the_largest_micro_batch_fits_and_its_double_does_not(
     assert peak_memory(recipe, trace, settings, 2, 2 * size or 1, fitted.allowance).peak > room
 
 
-def test_a_micro_batch_divides_a_batch_that_is_no_power_of_two(fitted: calibration.Calibration) -> None:
+def test_a_micro_batch_divides_a_batch_that_is_no_power_of_two(fitted: fits.Constants) -> None:
     recipe = replace(models.find("pythia-160m"), batch_size=2 * 12)
     trace = traces.find(recipe.id, "custom")
     size = largest_micro_batch(recipe, trace, FREE_LUNCH, paper_gpu("A100"), 2, fitted.allowance)
@@ -166,7 +164,7 @@ def test_a_micro_batch_divides_a_batch_that_is_no_power_of_two(fitted: calibrati
 
 @pytest.mark.parametrize(("share", "size"), [(1, 1), (3, 1), (6, 2), (24, 8), (40, 8), (48, 16)])
 def test_with_room_for_all_the_micro_batch_is_the_largest_power_of_two_that_divides_the_share(
-    share: int, size: int, fitted: calibration.Calibration
+    share: int, size: int, fitted: fits.Constants
 ) -> None:
     recipe = replace(models.find("pythia-160m"), batch_size=4 * share)
     vast = replace(paper_gpu("H100"), memory_gb=10_000.0)
@@ -174,7 +172,7 @@ def test_with_room_for_all_the_micro_batch_is_the_largest_power_of_two_that_divi
     assert largest_micro_batch(recipe, trace, FREE_LUNCH, vast, 4, fitted.allowance) == size
 
 
-def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted: calibration.Calibration) -> None:
+def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted: fits.Constants) -> None:
     for gpu in catalogue():
         for gpus in (1, 8):
             for settings in search_space(gpus):
@@ -183,7 +181,7 @@ def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted
                 assert size & (size - 1) == 0
 
 
-def test_a_gpus_whole_share_of_the_batch_may_be_one_example(fitted: calibration.Calibration) -> None:
+def test_a_gpus_whole_share_of_the_batch_may_be_one_example(fitted: fits.Constants) -> None:
     assert largest("mamba", Settings.parse("free_lunch+zero_3"), paper_gpu("A100"), 128, fitted.allowance) == 1
 
 
@@ -246,7 +244,7 @@ def test_gradients_come_as_the_backward_pass_goes() -> None:
         assert end.activations == trace.rest.cost("saved"), "what is before the layers is last"
 
 
-def test_checkpointing_and_more_memory_never_shrink_the_micro_batch(fitted: calibration.Calibration) -> None:
+def test_checkpointing_and_more_memory_never_shrink_the_micro_batch(fitted: fits.Constants) -> None:
     for model in models.IDS:
         small, large = (largest(model, FREE_LUNCH, paper_gpu(gpu), 1, fitted.allowance) for gpu in ("RTX 3090", "A100"))
         kept = largest(model, Settings(True, checkpointing=True), paper_gpu("A100"), 1, fitted.allowance)
@@ -256,7 +254,7 @@ def test_checkpointing_and_more_memory_never_shrink_the_micro_batch(fitted: cali
 def test_one_host_does_not_hold_the_offloaded_states_of_the_largest_model() -> None:
     settings = Settings(True, sharding="zero_3", offloading=True)
     assert 64e9 < host_bytes(models.find("pythia-6.9b"), settings) < 2 * 64e9
-    recipe, fitted = models.find("pythia-6.9b"), calibration.calibrations()["everything"]
+    recipe, fitted = models.find("pythia-6.9b"), fits.fitted_constants()["everything"]
     on_one, on_two = (forecast(recipe, Machine(paper_gpu("A100"), gpus), settings, fitted) for gpus in (1, 2))
     assert (on_one.feasible, on_one.reason) == (False, "a host of 64 GB a GPU does not hold what is offloaded")
     assert on_two.feasible
@@ -264,7 +262,7 @@ def test_one_host_does_not_hold_the_offloaded_states_of_the_largest_model() -> N
 
 
 def test_132_of_appendix_js_micro_batches_are_exact_and_all_within_2x(
-    fitted: calibration.Calibration,
+    fitted: fits.Constants,
 ) -> None:
     exact = near = 0
     for row in published_settings():
@@ -279,7 +277,7 @@ def test_132_of_appendix_js_micro_batches_are_exact_and_all_within_2x(
 
 
 @pytest.mark.parametrize("table", ["1", "4"])
-def test_every_cell_is_feasible_where_the_paper_found_it_so(table: Table, fitted: calibration.Calibration) -> None:
+def test_every_cell_is_feasible_where_the_paper_found_it_so(table: Table, fitted: fits.Constants) -> None:
     known = [cell for cell in cells(table) if cell.state != "lost"]
     assert len(known) >= 143
     for cell in known:

@@ -13,7 +13,7 @@ from repro.paper.arithmetic import paper_gpu
 from repro.paper.gpus import catalogue
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from repro.paper.tables import COUNTS, cells
-from repro.predict import calibration, traces
+from repro.predict import fits, traces
 from repro.predict.constants import CANDIDATES, Rates
 from repro.predict.forecast import forecast, search
 from repro.predict.hardware import Machine, Probed, gpu_named
@@ -40,12 +40,12 @@ def kernels(trace: traces.Trace, settings: Settings, examples: int, compiled: bo
 
 
 @pytest.fixture(scope="module")
-def fitted() -> calibration.Calibration:
-    return calibration.calibrations()[calibration.EVERYTHING]
+def fitted() -> fits.Constants:
+    return fits.fitted_constants()[fits.EVERYTHING]
 
 
 def test_every_rate_of_every_fit_is_a_share_of_what_the_hardware_offers() -> None:
-    for fit in calibration.calibrations().values():
+    for fit in fits.fitted_constants().values():
         rates = asdict(fit.rates)
         assert 0 < rates.pop("launch") < 1e-4
         assert all(0 < rate <= 1 for rate in rates.values())
@@ -53,7 +53,7 @@ def test_every_rate_of_every_fit_is_a_share_of_what_the_hardware_offers() -> Non
 
 def test_a_fit_moves_at_most_six_rates_and_only_candidates() -> None:
     start = asdict(Rates())
-    for fit in calibration.calibrations().values():
+    for fit in fits.fitted_constants().values():
         moved = {name for name, rate in asdict(fit.rates).items() if rate != start[name]}
         assert len(moved) <= 6
         assert moved <= set(CANDIDATES)
@@ -61,7 +61,7 @@ def test_a_fit_moves_at_most_six_rates_and_only_candidates() -> None:
 
 @pytest.mark.parametrize("model", models.IDS)
 @pytest.mark.parametrize("gpu", ["RTX 3090", "A6000", "A100", "H100"])
-def test_no_settings_beat_the_peak_or_the_memory(model: str, gpu: str, fitted: calibration.Calibration) -> None:
+def test_no_settings_beat_the_peak_or_the_memory(model: str, gpu: str, fitted: fits.Constants) -> None:
     recipe, machine = models.find(model), Machine(paper_gpu(gpu), 8)
     for settings in [NAIVE, *search_space(8)]:
         found = forecast(recipe, machine, settings, fitted)
@@ -86,7 +86,7 @@ def test_perfect_rates_give_the_rooflines_time() -> None:
     assert found.communication == found.offload == 0
 
 
-def test_a_step_is_the_sum_of_its_parts_and_days_follow(fitted: calibration.Calibration) -> None:
+def test_a_step_is_the_sum_of_its_parts_and_days_follow(fitted: fits.Constants) -> None:
     found = forecast(models.find("pythia-1b"), Machine(paper_gpu("A100"), 4), FREE_LUNCH, fitted)
     assert found.step is not None
     assert found.days is not None
@@ -112,7 +112,7 @@ def test_compiling_moves_fewer_bytes_in_fewer_kernels() -> None:
         assert kernels(trace, FREE_LUNCH, 8, True) < kernels(trace, FREE_LUNCH, 8, False)
 
 
-def test_more_gpus_of_a_paper_machine_are_never_slower(fitted: calibration.Calibration) -> None:
+def test_more_gpus_of_a_paper_machine_are_never_slower(fitted: fits.Constants) -> None:
     by_place = {(cell.model, cell.gpu, cell.gpus): cell for cell in cells("1")}
     for (model, gpu, gpus), cell in by_place.items():
         days = search(cell, fitted)[0].days
@@ -122,14 +122,14 @@ def test_more_gpus_of_a_paper_machine_are_never_slower(fitted: calibration.Calib
 
 
 @pytest.mark.parametrize("gpu", catalogue(), ids=lambda gpu: gpu.name)
-def test_every_gpu_of_the_catalogue_is_predicted(gpu: object, fitted: calibration.Calibration) -> None:
+def test_every_gpu_of_the_catalogue_is_predicted(gpu: object, fitted: fits.Constants) -> None:
     for gpus in COUNTS:
         found = forecast(models.find("pythia-160m"), Machine(gpu, gpus), FREE_LUNCH, fitted)  # type: ignore[arg-type]
         assert found.days is not None
         assert found.days.value > 0
 
 
-def test_what_the_gpu_cannot_compute_is_infeasible_and_says_why(fitted: calibration.Calibration) -> None:
+def test_what_the_gpu_cannot_compute_is_infeasible_and_says_why(fitted: fits.Constants) -> None:
     found = forecast(models.find("pythia-1b"), Machine(gpu_named("V100 32 GB"), 8), FREE_LUNCH, fitted)
     assert not found.feasible
     assert (found.micro_batch, found.days) == (0, None)
@@ -207,7 +207,7 @@ def test_what_settings_exchange_offload_and_update_of_each_weight(
     assert slow.communication - quick.communication == pytest.approx(exchanges * 1e-4 * 128)
 
 
-def test_a_gpu_of_several_nodes_has_the_share_that_as_many_of_one_have(fitted: calibration.Calibration) -> None:
+def test_a_gpu_of_several_nodes_has_the_share_that_as_many_of_one_have(fitted: fits.Constants) -> None:
     recipe = models.find("vit")  # its micro batches are a GPU's whole share of the batch
     for name in ("checkpointing", "checkpointing+zero_3", "checkpointing+fsdp_2"):
         settings = Settings.parse(f"free_lunch+{name}")
@@ -328,7 +328,7 @@ def test_attention_in_fp32_has_the_rate_of_fp32_with_tf32_and_without() -> None:
 
 
 def test_a_kind_of_gpu_that_was_measured_has_an_interval_and_another_has_none(
-    fitted: calibration.Calibration,
+    fitted: fits.Constants,
 ) -> None:
     measured = {gpu.name.split()[0] for gpu in catalogue() if fitted.interval(Machine(gpu, 1))}
     assert measured == {"V100", "RTX", "A40", "A10", "A100", "H100", "H200", "GH200"}
@@ -338,7 +338,7 @@ def test_a_kind_of_gpu_that_was_measured_has_an_interval_and_another_has_none(
     assert fitted.interval(Machine(paper_gpu("A100"), 4, nodes=2)) is None
 
 
-def test_a_batch_that_does_not_divide_is_refused(fitted: calibration.Calibration) -> None:
+def test_a_batch_that_does_not_divide_is_refused(fitted: fits.Constants) -> None:
     with pytest.raises(UserError, match="4096, does not divide by 3 GPUs: take"):
         forecast(models.find("vit"), Machine(paper_gpu("A100"), 3), NAIVE, fitted)
     with pytest.raises(UserError, match=r"4096, does not divide by 6 GPUs \(2 nodes of 3\): take"):

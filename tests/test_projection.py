@@ -13,7 +13,7 @@ from repro import models
 from repro.formats import SECONDS_A_DAY
 from repro.paper.gpus import find
 from repro.paper.tables import Cell, published_settings
-from repro.predict.calibration import EVERYTHING, Probes, calibrations, here
+from repro.predict.fits import EVERYTHING, Probes, fitted_constants, here
 from repro.predict.hardware import Probed
 from repro.predict.launch_queue import authors_step
 from repro.predict.observations import observations
@@ -269,7 +269,7 @@ def test_gpus_that_offload_share_the_memory_of_one_host() -> None:
 
 
 def test_the_page_says_how_few_printed_cells_offload_on_several_gpus() -> None:
-    fitted = calibrations()[EVERYTHING]
+    fitted = fitted_constants()[EVERYTHING]
     off: dict[bool, list[float]] = {True: [], False: []}  # of several GPUs, of one: printed over predicted days
     for each in observations():
         if each.cell is None or each.cell.table != "1":

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from repro.predict import calibration, traces
-from repro.predict.calibration import EVERYTHING
+from repro.predict import fits, traces
+from repro.predict.fits import EVERYTHING
 from repro.predict.published import FOLDER, Published, predicted_seconds, published
 from tests.command_line import ROOT
 from tools import elsewhere
 
-FITTED = calibration.calibrations()[EVERYTHING]
+FITTED = fits.fitted_constants()[EVERYTHING]
 # As printed, and to half of what unit: timm's files, the last column of llm-foundry's table, the 336M and 1.4B of
 # Hugging Face's pages; and what gpt-neox's count of FLOPs (6 a weight, 60 x 2048 x 1536 x 24 a token) makes of 45
 # TFLOP/s at 18 sequences/s.
@@ -37,7 +37,7 @@ def one(model: str, what: str = "step") -> Published:
 @pytest.mark.alone
 def test_predictions_take_under_two_seconds_and_no_torch() -> None:
     program = (
-        "import sys; from repro.predict import calibration, scores; scores.unseen(calibration.calibrations()); "
+        "import sys; from repro.predict import calibration, scores; scores.unseen(fits.calibrations()); "
         "sys.exit(any(name in sys.modules for name in ('torch', 'scipy', 'numpy')))"
     )
     started = time.monotonic()

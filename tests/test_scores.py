@@ -8,12 +8,12 @@ from collections import Counter
 import pytest
 
 from repro.paper.tables import cells
-from repro.predict import calibration, scores
+from repro.predict import fits, scores
 from repro.predict.scores import CLOCK, FORWARD, STEP, TRAINING, WAYS, Scored
 from tests.command_line import ROOT, answer, documentation, repro
 
-FITS = calibration.calibrations()
-ERRORS = FITS[calibration.EVERYTHING].errors
+FITS = fits.fitted_constants()
+ERRORS = FITS[fits.EVERYTHING].errors
 
 
 @pytest.fixture(scope="module")

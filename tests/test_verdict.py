@@ -14,7 +14,7 @@ from repro.machine.support import compiles
 from repro.paper.arithmetic import paper_gpu
 from repro.paper.settings import NAIVE, Settings, Sharding, search_space
 from repro.paper.tables import Cell, PublishedSettings, State, Table, cells, published_settings
-from repro.predict.calibration import EVERYTHING, calibrations
+from repro.predict.fits import EVERYTHING, fitted_constants
 from repro.predict.forecast import forecast
 from repro.predict.hardware import Machine
 from repro.predict.traces import PAPER_STACK, Traced, shipped
@@ -142,7 +142,7 @@ def test_what_brings_no_days_within_the_tolerance_explains_nothing() -> None:
 
 def predicted(micro_batch: int, stack: Traced, authors: bool = False) -> float:
     machine, settings = Machine(paper_gpu("A100"), 4), Settings.parse("free_lunch+zero_1")
-    fitted = calibrations()[EVERYTHING]
+    fitted = fitted_constants()[EVERYTHING]
     found = forecast(models.find("pythia-1b"), machine, settings, fitted, stack, micro_batch=micro_batch)
     assert found.days is not None
     assert found.authors_days is not None

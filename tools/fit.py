@@ -22,8 +22,8 @@ from scipy.optimize import least_squares
 from repro import datafile
 from repro.formats import SECONDS_A_DAY
 from repro.paper.settings import NAIVE
-from repro.predict.calibration import EVERYTHING, FILE, Errors, Fits, calibration
 from repro.predict.constants import CANDIDATES, PAPERS, Queue, Rates
+from repro.predict.fits import EVERYTHING, FILE, Errors, Fits, constants
 from repro.predict.launch_queue import authors_step
 from repro.predict.memory import Allowance, largest_micro_batch
 from repro.predict.observations import Observation, folds, observations, trials
@@ -138,7 +138,7 @@ def fit_all(progress: Callable[[str], None], names: Sequence[str] | None = None)
 
 def main() -> None:
     fitted = fit_all(lambda line: print(line, file=sys.stderr))
-    fits = {name: calibration(numbers, Errors({}, "", 1.0)) for name, numbers in fitted.items()}
+    fits = {name: constants(numbers, Errors({}, "", 1.0)) for name, numbers in fitted.items()}
     print(datafile.write(FILE, asdict(Fits(fitted, errors_of(unseen(fits))))))
 
 

@@ -29,8 +29,8 @@ from ..paper.custom_gpu import custom_gpu
 from ..paper.gpus import CustomGpu, paper_gpus
 from ..paper.settings import NAIVE
 from ..paper.tables import TABLES, Cell, all_cells
-from ..predict import calibration, report, scores, traces
-from ..predict.calibration import here, load_probes
+from ..predict import fits, report, scores, traces
+from ..predict.fits import here, load_probes
 from ..predict.forecast import forecast, ranked
 from ..predict.hardware import Machine, gpu_named
 from ..predict.report import Comparison, accuracy_text, compared_trials
@@ -103,7 +103,7 @@ def main(given: argparse.Namespace) -> int:
             if nodes == 1:
                 raise UserError(f"--network {given.network} is between nodes: say how many with --nodes")
             machine = replace(machine, network=network(given.network, "--network"))
-        fitted, device = calibration.calibrations()[calibration.EVERYTHING], machine.gpu.called
+        fitted, device = fits.fitted_constants()[fits.EVERYTHING], machine.gpu.called
     elif given.gpus is not None or given.nodes is not None or given.network is not None:
         raise UserError("--gpus, --nodes and --network are of GPUs of one kind: name it with --gpu, as in --gpu A100")
     elif methods in get_args(ModernMethods):
@@ -126,7 +126,7 @@ def main(given: argparse.Namespace) -> int:
 def _machine(
     format: Format,
     machine: Machine,
-    fitted: calibration.Calibration,
+    fitted: fits.Constants,
     wanted: Sequence[Recipe],
     methods: Methods,
     asked: DaysAsked,
@@ -195,7 +195,7 @@ def _beside(
     format: Format,
     runs: Joined,
     machine: Machine,
-    fitted: calibration.Calibration,
+    fitted: fits.Constants,
     wanted: Sequence[Recipe],
     device: str,
     asked: DaysAsked,
@@ -281,7 +281,7 @@ def _had(records: Sequence[Record]) -> str:
 
 
 def _tables(format: Format, names: set[str], asked: DaysAsked) -> int:
-    fitted = calibration.calibrations()[calibration.EVERYTHING]
+    fitted = fits.fitted_constants()[fits.EVERYTHING]
     known = {recipe_of(model).id: ModelDays(recipe_of(model).id, asked) for model in sorted(names)}
     judged = [verdict for run in asked.runs for verdict in run.verdicts]
     if asked.runs and all(verdict.true.days is None for verdict in judged):
@@ -308,9 +308,9 @@ def _tables(format: Format, names: set[str], asked: DaysAsked) -> int:
     return 0
 
 
-def _intervals(fitted: calibration.Calibration) -> dict[str, calibration.Factors]:
+def _intervals(fitted: fits.Constants) -> dict[str, fits.Factors]:
     """Return the interval of each kind of GPU with a column in the tables, by the names of its GPUs."""
-    found: dict[calibration.Factors, list[str]] = {}
+    found: dict[fits.Factors, list[str]] = {}
     for name in paper_gpus():
         interval = fitted.interval(Machine(paper_gpu(name), 1))
         assert interval is not None, "the paper has days of it"
@@ -380,9 +380,9 @@ def _validate(given: argparse.Namespace) -> int:
     for name, value in vars(given).items():
         if name not in ("validate", "format") and value not in (None, False, "text"):
             raise UserError(f"--{name.replace('_', '-')} changes nothing of --validate: leave one of them out")
-    fits = calibration.calibrations()
-    errors = fits[calibration.EVERYTHING].errors
-    rows = scores.scored(fits, _kept_records())
+    known = fits.fitted_constants()
+    errors = known[fits.EVERYTHING].errors
+    rows = scores.scored(known, _kept_records())
     if given.format in FOR_MACHINES:
         print(render([scores.full_row(each, errors) for each in rows], given.format))
         return 0
@@ -394,8 +394,8 @@ def _validate(given: argparse.Namespace) -> int:
             scores.summary(rows, errors),
         ),
         ("Furthest off:", scores.worst(rows)),
-        ("What does not depend on a rate, and the order of settings:", scores.counted(fits[calibration.EVERYTHING])),
-        ("Fitted, of all constants (repro/predict/constants.py):", scores.fitted_rows(fits)),
+        ("What does not depend on a rate, and the order of settings:", scores.counted(known[fits.EVERYTHING])),
+        ("Fitted, of all constants (repro/predict/constants.py):", scores.fitted_rows(known)),
         ("Where 8 of 10 measured days lie:", scores.interval_rows(errors)),
     ]
     parts = [f"{title}\n\n{render(table, given.format)}".lstrip() for title, table in tables]

@@ -20,7 +20,7 @@ from ..paper.measured_days import measured_days
 from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import COUNTS, cells
 from ..predict import descriptions
-from ..predict.calibration import EVERYTHING, calibrations
+from ..predict.fits import EVERYTHING, fitted_constants
 from ..predict.forecast import Forecast, forecast
 from ..predict.hardware import Machine
 from ..predict.today import today
@@ -365,7 +365,7 @@ class ModelDays:
         """Predict settings on a machine, for the stack that is asked for. The model must be one that can be
         predicted."""
         assert self.traced is not None
-        return forecast(self.recipe, machine, settings, calibrations()[EVERYTHING], self.traced)
+        return forecast(self.recipe, machine, settings, fitted_constants()[EVERYTHING], self.traced)
 
     def searched(self, machine: Machine | None) -> list[Forecast]:
         """Predict the paper's search on a machine; nothing where it cannot be predicted."""
@@ -374,7 +374,7 @@ class ModelDays:
         if machine not in self._searched:
             found = [self.forecast(machine, each) for each in search_space(machine.world)]
             if self.asked.methods is not None:
-                both = today(self.recipe, machine, calibrations()[EVERYTHING], self.traced)
+                both = today(self.recipe, machine, fitted_constants()[EVERYTHING], self.traced)
                 found.append(both.exact if self.asked.methods == "modern:exact" else both.all)
             self._searched[machine] = found
         return self._searched[machine]

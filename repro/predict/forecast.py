@@ -17,7 +17,7 @@ from repro.paper.tables import Cell, PublishedSettings, published_settings
 from .. import models
 from ..models.recipe import Recipe
 from . import descriptions, traces
-from .calibration import EVERYTHING, Calibration, calibrations
+from .fits import EVERYTHING, Constants, fitted_constants
 from .hardware import Machine
 from .launch_queue import authors_step, true_over_predicted
 from .memory import Memory, largest_micro_batch, peak_memory, variant_of
@@ -66,7 +66,7 @@ def forecast(
     recipe: Recipe,
     machine: Machine,
     settings: Settings,
-    calibration: Calibration,
+    constants: Constants,
     stack: Traced = traces.PAPER_STACK,
     papers_hosts: bool = True,
     micro_batch: int | None = None,
@@ -90,17 +90,17 @@ def forecast(
         full = "a host of 64 GB a GPU does not hold what is offloaded"
         return Forecast(recipe.id, machine, settings, 0, full)
     trace = trace_of(recipe, machine, settings, stack)
-    allowance = calibration.allowance
+    allowance = constants.allowance
     if micro_batch is None:
         micro_batch = largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, allowance)
     if not micro_batch:
         return Forecast(recipe.id, machine, settings, 0, "not even a micro batch of 1 fits")
-    step = StepModel(recipe, trace, settings, machine, calibration.rates).step(micro_batch)
+    step = StepModel(recipe, trace, settings, machine, constants.rates).step(micro_batch)
     # A CPU has no queue.
-    shown = authors_step(step, calibration.queue) if machine.capability else step.seconds
+    shown = authors_step(step, constants.queue) if machine.capability else step.seconds
     days, authors_days = (record.days_of_steps(seconds, recipe.training_steps) for seconds in (step.seconds, shown))
     # Nothing was measured with the parts of modern training.
-    low, high = (None if settings.parts else calibration.interval(machine)) or (1.0, 1.0)
+    low, high = (None if settings.parts else constants.interval(machine)) or (1.0, 1.0)
     utilisation = None
     if machine.capability is not None:  # a CPU has no data-sheet peak, and its fp32 may be faster than fp16
         peak = machine.peak(recipe.precision, settings.free_lunch)
@@ -146,17 +146,17 @@ def ranked(forecasts: Iterable[Forecast], by_authors: bool = False) -> list[Fore
     return sorted(forecasts, key=days)
 
 
-def search(cell: Cell, calibration: Calibration, by_authors: bool = False) -> list[Forecast]:
+def search(cell: Cell, constants: Constants, by_authors: bool = False) -> list[Forecast]:
     """Predict all settings that the paper tried for a cell, on its stack, the fastest first: by true days, or by the
     authors' clock, by which they chose."""
     recipe, machine = recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus)
     space = [NAIVE] if cell.table == "4" else search_space(cell.gpus)
-    return ranked((forecast(recipe, machine, settings, calibration) for settings in space), by_authors)
+    return ranked((forecast(recipe, machine, settings, constants) for settings in space), by_authors)
 
 
-def predicted(cell: Cell, calibration: Calibration, by_authors: bool = False) -> Forecast:
+def predicted(cell: Cell, constants: Constants, by_authors: bool = False) -> Forecast:
     """Predict the fastest settings of a cell."""
-    return search(cell, calibration, by_authors)[0]
+    return search(cell, constants, by_authors)[0]
 
 
 @cache
@@ -205,7 +205,7 @@ def _choices(cell: Cell, stack: Traced) -> list[Forecast]:
 
 @cache  # the search has the readings' settings too
 def _at(cell: Cell, stack: Traced, settings: Settings, micro_batch: int | None = None) -> Forecast:
-    machine, fitted = Machine(paper_gpu(cell.gpu), cell.gpus), calibrations()[EVERYTHING]
+    machine, fitted = Machine(paper_gpu(cell.gpu), cell.gpus), fitted_constants()[EVERYTHING]
     return forecast(recipe_of(cell.model), machine, settings, fitted, stack, micro_batch=micro_batch)
 
 
@@ -216,14 +216,14 @@ def implied_true_days(cell: Cell, printed_days: float, stack: Traced = PAPER_STA
     if step is None:
         return None
     authors = printed_days * SECONDS_A_DAY / step.recipe.training_steps
-    factor = true_over_predicted(step, calibrations()[EVERYTHING].queue, authors)
+    factor = true_over_predicted(step, fitted_constants()[EVERYTHING].queue, authors)
     return factor * step.seconds * step.recipe.training_steps / SECONDS_A_DAY
 
 
 @cache
 def _printed_step(cell: Cell, stack: Traced) -> TimedStep | None:
     """Return the training step of `as_printed`; None if nothing is predicted to train."""
-    found, rates = as_printed(cell, stack), calibrations()[EVERYTHING].rates
+    found, rates = as_printed(cell, stack), fitted_constants()[EVERYTHING].rates
     if not found.feasible:
         return None
     recipe = recipe_of(cell.model)

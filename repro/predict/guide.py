@@ -13,7 +13,7 @@ from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
 from repro.record import BY_CLOCK, DEFAULT, Clock, Record
 
 from ..models.recipe import Recipe
-from .calibration import Calibration
+from .fits import Constants
 from .forecast import trace_of
 from .hardware import Machine
 from .launch_queue import authors_step
@@ -44,10 +44,10 @@ class Guide:
     settings are fastest."""
 
     def __init__(
-        self, recipe: Recipe, machine: Machine, calibration: Calibration, stack: Traced, clock: Clock = DEFAULT
+        self, recipe: Recipe, machine: Machine, constants: Constants, stack: Traced, clock: Clock = DEFAULT
     ) -> None:
         self.clock = clock
-        self._recipe, self._machine, self._calibration, self._stack = recipe, machine, calibration, stack
+        self._recipe, self._machine, self._constants, self._stack = recipe, machine, constants, stack
         self._share = recipe.batch_size // machine.world
         self._largest = self._share & -self._share  # power of two that divides it
         self._measured: list[_Measured] = []
@@ -71,7 +71,7 @@ class Guide:
     def size(self, settings: Settings) -> int:
         """Return the largest micro batch that should fit, 0 for none: by the memory model, or, after peaks were
         measured under the same library, or else without sharding, by a straight line through these."""
-        gpu, allowance, world = self._machine.gpu, self._calibration.allowance, self._machine.world
+        gpu, allowance, world = self._machine.gpu, self._constants.allowance, self._machine.world
         known = self._peaks.get(settings.library) or self._peaks.get("torch")
         if not known:
             return largest_micro_batch(self._recipe, self._trace(settings), settings, gpu, world, allowance)
@@ -84,11 +84,11 @@ class Guide:
 
     def seconds(self, settings: Settings, size: int) -> float:
         """Return the predicted seconds of a training step at a micro batch, by the clock that decides."""
-        rates = self._calibration.rates
+        rates = self._constants.rates
         step = StepModel(self._recipe, self._trace(settings), settings, self._machine, rates).step(size)
         if self.clock == "true" or self._machine.capability is None:  # a CPU has no queue: both clocks agree
             return step.seconds
-        return authors_step(step, self._calibration.queue)
+        return authors_step(step, self._constants.queue)
 
     def learn(self, record: Record) -> None:
         """Add a finished trial: its peaks, and the ratio of its measured to predicted seconds."""
@@ -133,10 +133,10 @@ class Guide:
             kin = [one for one in alike if one.settings.free_lunch == settings.free_lunch]
             same = [one for one in kin if one.settings.stage == settings.stage and one.size >= max(sizes)]
             return max([seconds * min(one.ratio for one in alike) * _ALIKE, *(one.seconds for one in same)])
-        interval = self._calibration.interval(self._machine)
+        interval = self._constants.interval(self._machine)
         if interval is None and settings.library not in {one.settings.library for one in self._measured}:
             return 0.0
-        low = interval[0] if interval else 1 / self._calibration.errors.worst_factor
+        low = interval[0] if interval else 1 / self._constants.errors.worst_factor
         return seconds * min((one.ratio for one in like or self._measured), default=1.0) * low
 
     def skips(self, settings: Settings) -> tuple[float, str] | None:
@@ -179,7 +179,7 @@ class Guide:
 
     def _tensors(self, settings: Settings, size: int) -> float:
         """Return the predicted peak bytes of tensors, without those of CUDA and its libraries."""
-        allowance = replace(self._calibration.allowance, context=0.0, group=0.0)
+        allowance = replace(self._constants.allowance, context=0.0, group=0.0)
         return peak_memory(self._recipe, self._trace(settings), settings, self._machine.world, size, allowance).peak
 
 

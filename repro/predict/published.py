@@ -14,7 +14,7 @@ from repro.paper.settings import Settings
 from .. import models
 from ..models.recipe import Images, Recipe, Text
 from . import traces
-from .calibration import Calibration
+from .fits import Constants
 from .hardware import Machine, gpu_named
 from .launch_queue import authors_step
 from .memory import variant_of
@@ -107,9 +107,9 @@ def published() -> list[Published]:
     return list(read_csv(Published, "elsewhere.csv", key, known_gpu).values())
 
 
-def predicted_seconds(row: Published, calibration: Calibration) -> float:
+def predicted_seconds(row: Published, constants: Constants) -> float:
     """Predict the seconds of the step, or of the forward pass, by the clock of the measurement."""
-    recipe, machine, rates = row.recipe, Machine(gpu_named(row.gpu), row.gpus), calibration.rates
+    recipe, machine, rates = row.recipe, Machine(gpu_named(row.gpu), row.gpus), constants.rates
     trace = _forward(row.trace) if row.what == "forward" else row.trace
     taken = StepModel(recipe, trace, Settings.parse(row.settings), machine, rates).step(row.micro_batch)
     if row.who == "NVIDIA":
@@ -117,7 +117,7 @@ def predicted_seconds(row: Published, calibration: Calibration) -> float:
         taken = replace(taken, micro=replace(taken.micro, communication=exchanged))
     update = 0.0 if row.what == "forward" else _UPDATE.get(row.who, 1.0) * taken.update
     taken = replace(taken, update=update)
-    return taken.seconds if row.clock == "true" else authors_step(taken, calibration.queue)
+    return taken.seconds if row.clock == "true" else authors_step(taken, constants.queue)
 
 
 def _no_builder(custom_kernels: bool, attention: str) -> NoReturn:

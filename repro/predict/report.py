@@ -17,7 +17,7 @@ from repro.record import Record
 from repro.validity import Answer, larger_may_fit
 
 from .. import models
-from .calibration import EVERYTHING, Calibration, calibrations, limited
+from .fits import EVERYTHING, Constants, fitted_constants, limited
 from .forecast import Forecast, forecast
 from .hardware import Machine
 from .memory import Memory
@@ -93,7 +93,7 @@ def _sure(best: Forecast) -> str:
         return f"{low} to {high}: 8 of 10 unseen cells and trials lie in such an interval"
     if best.settings.parts:
         return "no interval is known: nothing was measured on a GPU with these parts"
-    errors = calibrations()[EVERYTHING].errors
+    errors = fitted_constants()[EVERYTHING].errors
     if best.machine.kind in errors.intervals:
         return "no interval is known: the paper measured no such machine"
     worst = f"{errors.worst_gpu}, was off by a factor of {errors.worst_factor:.2f} in the median"
@@ -224,14 +224,14 @@ class Comparison:
 
 
 def compared_trials(
-    records: Iterable[Record], device: str, machine: Machine, calibration: Calibration, stack: Traced
+    records: Iterable[Record], device: str, machine: Machine, constants: Constants, stack: Traced
 ) -> list[Comparison]:
     """Predict all of the device's records on as many GPUs and nodes that ran, or ran out of memory that no other
     process used, each with its memory limit."""
 
     def predicted(record: Record) -> Forecast:
         recipe, settings = record.recipe_and_settings
-        there, fitted = limited(machine, calibration, record.memory_limit)
+        there, fitted = limited(machine, constants, record.memory_limit)
         return forecast(recipe, there, settings, fitted, stack, papers_hosts=False)
 
     return [

@@ -24,8 +24,8 @@ from repro.validity import Answer
 from .. import models
 from ..models.recipe import Recipe
 from ..paper.gpus import find
-from .calibration import EVERYTHING, Calibration, Errors, Factors
 from .constants import PAPERS, Queue, Rates
+from .fits import EVERYTHING, Constants, Errors, Factors
 from .forecast import trace_of
 from .hardware import Machine, gpu_named
 from .launch_queue import authors_step
@@ -99,17 +99,17 @@ class Target:
     met: bool
 
 
-def scored(fits: Mapping[str, Calibration], records: Mapping[str, Sequence[Record]]) -> list[Scored]:
+def scored(fits: Mapping[str, Constants], records: Mapping[str, Sequence[Record]]) -> list[Scored]:
     """Return every measurement with its prediction. `records` are those of results/, by their folder's path there."""
     return [*unseen(fits), *_recorded(fits[EVERYTHING], records), *_predicted_before(records)]
 
 
-def unseen(fits: Mapping[str, Calibration]) -> list[Scored]:
+def unseen(fits: Mapping[str, Constants]) -> list[Scored]:
     """Return what the errors of predictions follow from: the paper's cells, our trials, and what others measured."""
     return [*_held_out(fits), *_elsewhere(fits[EVERYTHING])]
 
 
-def _held_out(fits: Mapping[str, Calibration]) -> list[Scored]:
+def _held_out(fits: Mapping[str, Constants]) -> list[Scored]:
     """Return the paper's cells and our trials, each predicted by the fit without its recipe, and without its GPU."""
     found = []
     for way in WAYS:
@@ -124,7 +124,7 @@ def _held_out(fits: Mapping[str, Calibration]) -> list[Scored]:
     return found
 
 
-def _trial(trial: Observation, held: Calibration, way: HeldOut) -> list[Scored]:
+def _trial(trial: Observation, held: Constants, way: HeldOut) -> list[Scored]:
     [settings] = trial.readings
     step = trial.step(settings, trial.micro_batch or 1, held.rates)
     what, steps = f"{trial.recipe.name} {settings.id}", trial.recipe.training_steps
@@ -137,7 +137,7 @@ def _trial(trial: Observation, held: Calibration, way: HeldOut) -> list[Scored]:
     return found
 
 
-def _elsewhere(fit: Calibration) -> list[Scored]:
+def _elsewhere(fit: Constants) -> list[Scored]:
     """Return what others published, and no fit has seen."""
     return [
         Scored(
@@ -153,7 +153,7 @@ def _elsewhere(fit: Calibration) -> list[Scored]:
     ]
 
 
-def _recorded(fit: Calibration, records: Mapping[str, Sequence[Record]]) -> list[Scored]:
+def _recorded(fit: Constants, records: Mapping[str, Sequence[Record]]) -> list[Scored]:
     """Return the trials in results/ that expected/measured.csv does not have, of the paper's recipes on one kind of
     GPU of the catalogue."""
     kept = {trial.source for trial in trials()}
@@ -171,7 +171,7 @@ def _recorded(fit: Calibration, records: Mapping[str, Sequence[Record]]) -> list
     return found
 
 
-def _step(recipe: Recipe, settings: Settings, machine: Machine, size: int, fit: Calibration, stack: Traced) -> float:
+def _step(recipe: Recipe, settings: Settings, machine: Machine, size: int, fit: Constants, stack: Traced) -> float:
     trace = trace_of(recipe, machine, settings, stack)
     return StepModel(recipe, trace, settings, machine, fit.rates).step(size).seconds
 
@@ -240,7 +240,7 @@ def _fitting(cell: Cell) -> tuple[tuple[Settings, int], ...]:
     return tuple((settings, size) for settings, size in sizes if size)
 
 
-def _by_authors(cell: Cell, fit: Calibration) -> dict[Settings, float]:
+def _by_authors(cell: Cell, fit: Constants) -> dict[Settings, float]:
     """Return the seconds of a training step by the authors' clock, by which they chose, with each settings."""
     recipe, machine = recipe_of(cell.model), _machine(cell)
     found = {}
@@ -251,7 +251,7 @@ def _by_authors(cell: Cell, fit: Calibration) -> dict[Settings, float]:
     return found
 
 
-def _days(cell: Cell, fit: Calibration) -> float | None:
+def _days(cell: Cell, fit: Constants) -> float | None:
     seconds = min(_by_authors(cell, fit).values(), default=None)
     return None if seconds is None else seconds * recipe_of(cell.model).training_steps / SECONDS_A_DAY
 
@@ -364,7 +364,7 @@ def full_row(each: Scored, errors: Errors) -> dict[str, Any]:
     return named | {"ratio": each.ratio, "in_interval": inside, "source": each.source}
 
 
-def fitted_rows(fits: Mapping[str, Calibration]) -> list[dict[str, Any]]:
+def fitted_rows(fits: Mapping[str, Constants]) -> list[dict[str, Any]]:
     """Return the numbers that are fitted to everything: where each starts, and in how many folds it is fitted."""
     start = asdict(Rates()) | {PAPERS: Queue().papers_compiled}
     found = {name: asdict(fit.rates) | {PAPERS: fit.queue.papers_compiled} for name, fit in fits.items()}
@@ -381,7 +381,7 @@ def fitted_rows(fits: Mapping[str, Calibration]) -> list[dict[str, Any]]:
     ]
 
 
-def counted(fit: Calibration) -> list[dict[str, Any]]:
+def counted(fit: Constants) -> list[dict[str, Any]]:
     """Return what is counted: cells that fit or not as printed, Appendix J's micro batches, and how its settings rank
     in the predicted order by the authors' clock."""
     rows, table = published_settings(), {cell.place: cell for cell in all_cells() if cell.table == "1"}

@@ -16,7 +16,7 @@ from .. import models
 from ..models.recipe import Recipe
 from ..paper.gpus import find
 from ..record import Record
-from .calibration import EVERYTHING, Calibration, calibrations
+from .fits import EVERYTHING, Constants, fitted_constants
 from .forecast import Forecast, forecast, ranked
 from .hardware import Machine
 from .memory import workspace
@@ -41,24 +41,24 @@ class Today:
         return slow.value / fast.value if slow and fast else None
 
 
-def today(recipe: Recipe, machine: Machine, calibration: Calibration, stack: Traced) -> Today:
+def today(recipe: Recipe, machine: Machine, constants: Constants, stack: Traced) -> Today:
     """Predict the fastest settings with and without parts on a machine."""
-    usual = ranked(forecast(recipe, machine, each, calibration, stack) for each in search_space(machine.world))
+    usual = ranked(forecast(recipe, machine, each, constants, stack) for each in search_space(machine.world))
     starts = [each for each in usual if each.feasible][:_STARTS] or usual[:1]
 
     def best(exact_only: bool) -> Forecast:
-        return ranked(_grown(recipe, each, calibration, stack, exact_only) for each in starts)[0]
+        return ranked(_grown(recipe, each, constants, stack, exact_only) for each in starts)[0]
 
     return Today(usual[0], best(True), best(False))
 
 
-def _grown(recipe: Recipe, start: Forecast, calibration: Calibration, stack: Traced, exact_only: bool) -> Forecast:
+def _grown(recipe: Recipe, start: Forecast, constants: Constants, stack: Traced, exact_only: bool) -> Forecast:
     """Add the part that is predicted to bring most, again and again, as long as one brings something."""
     best, machine = start, start.machine
     while best.days is not None:
         settings = best.settings
         tried = [
-            forecast(recipe, machine, replace(settings, parts=in_order([*settings.parts, name])), calibration, stack)
+            forecast(recipe, machine, replace(settings, parts=in_order([*settings.parts, name])), constants, stack)
             for name in applicable(recipe, settings, machine.world, machine.capability)
             if not exact_only or BY_NAME[name].kind == "exact"
         ]
@@ -75,7 +75,11 @@ def peak_bytes(record: Record, micro_batch: int) -> float | None:
     gpu = find(record.device)
     if gpu is None or record.scale != "paper":
         return None
-    machine, settings, fitted = Machine(gpu, record.count), Settings.parse(record.settings), calibrations()[EVERYTHING]
+    machine, settings, fitted = (
+        Machine(gpu, record.count),
+        Settings.parse(record.settings),
+        fitted_constants()[EVERYTHING],
+    )
     try:
         found = forecast(
             models.find(record.recipe),
@@ -93,7 +97,7 @@ def peak_bytes(record: Record, micro_batch: int) -> float | None:
 
 def table_1(names: set[str]) -> list[tuple[Cell, Today]]:
     """Predict the cells of Table 1 of these models, by the newest traces, with and without parts."""
-    fitted, stack = calibrations()[EVERYTHING], shipped()[-1]
+    fitted, stack = fitted_constants()[EVERYTHING], shipped()[-1]
     return [
         (cell, today(recipe_of(cell.model), Machine(paper_gpu(cell.gpu), cell.gpus), fitted, stack))
         for cell in cells("1")

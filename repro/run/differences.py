@@ -9,7 +9,7 @@ from math import log
 from ..formats import listing, significant
 from ..paper.arithmetic import paper_gpu
 from ..paper.tables import Cell
-from ..predict.calibration import EVERYTHING, calibrations
+from ..predict.fits import EVERYTHING, fitted_constants
 from ..predict.forecast import forecast
 from ..predict.hardware import Machine
 from ..predict.traces import PAPER_STACK, Traced, shipped
@@ -39,7 +39,7 @@ def _explanations(
     """Yield days and their arithmetic for each thing that the paper did otherwise, alone and with others: its clock,
     its stack, its micro batch. Another clock's days are measured too; the rest is predicted, as a ratio."""
     (recipe, settings), today = record.recipe_and_settings, shipped()[-1]
-    machine, fitted = Machine(paper_gpu(cell.gpu), cell.gpus), calibrations()[EVERYTHING]
+    machine, fitted = Machine(paper_gpu(cell.gpu), cell.gpus), fitted_constants()[EVERYTHING]
 
     def predicted(stack: Traced, micro_batch: int, clock: Clock) -> float | None:
         found = forecast(recipe, machine, settings, fitted, stack, micro_batch=micro_batch)

@@ -12,7 +12,7 @@ from ..models.recipe import Recipe
 from ..paper.gpus import Gpu, peak_flops
 from ..paper.settings import Settings
 from ..predict import descriptions
-from ..predict.calibration import here
+from ..predict.fits import here
 from ..predict.forecast import forecast, trace_of
 from ..predict.traces import PAPER_STACK
 from ..record import Trial

@@ -7,7 +7,7 @@ from itertools import groupby
 from .. import models
 from ..console import say
 from ..paper.settings import Settings
-from ..predict.calibration import here
+from ..predict.fits import here
 from ..predict.guide import Guide
 from ..predict.report import traced
 from ..predict.traces import here_reason, nearest_here
@@ -25,8 +25,8 @@ def guide(run: Run) -> None:
     can_run = filter(run.can_run, run.trials)
     for (id, count), group in groupby(can_run, lambda trial: (trial.recipe, trial.count)):
         known = known or known_machine(run.bench, run.devices, run.results.folder, options.counts)
-        machine, calibration = here(known, count, options.memory)
-        found = Guide(models.find(id, options.scale), machine, calibration, stack, options.clock)
+        machine, constants = here(known, count, options.memory)
+        found = Guide(models.find(id, options.scale), machine, constants, stack, options.clock)
         run.guides[id, count] = found
         by_settings = {Settings.parse(trial.settings): trial for trial in group}
         ordered += [by_settings[settings] for settings in found.ordered(by_settings)]

@@ -15,7 +15,7 @@ from ..measure.leader import Leader
 from ..measure.server import Job, RankOutcome
 from ..measure.trial import Bench
 from ..paper.gpus import Gpu
-from ..predict.calibration import Probes, load_probes
+from ..predict.fits import Probes, load_probes
 from ..predict.hardware import Probed
 from .plan import counts_up_to
 

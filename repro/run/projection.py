@@ -6,8 +6,8 @@ from dataclasses import replace
 from statistics import median
 
 from ..paper.gpus import Gpu
-from ..predict.calibration import Probes, here
 from ..predict.constants import Rates
+from ..predict.fits import Probes, here
 from ..predict.forecast import trace_of
 from ..predict.hardware import Machine
 from ..predict.time import StepModel
@@ -53,13 +53,13 @@ class Projection:
             [(probed, measured)] = self._links.counts.items()
             if count == probed or probed > 2 or "bridge" not in known.link:
                 known = replace(self._links, counts={count: measured})
-        machine, calibration = here(known, count, limit)
-        return machine, calibration.rates
+        machine, constants = here(known, count, limit)
+        return machine, constants.rates
 
     def group_bytes(self, count: int) -> int:
         """Return the bytes of a GPU that connecting `count` takes."""
-        _, calibration = here(self._known, count, None)
-        return int(calibration.allowance.group)
+        _, constants = here(self._known, count, None)
+        return int(constants.allowance.group)
 
     def of_one(self, trial: Trial, one: Record | None) -> Record | None:
         """Return the record of a trial that shards nothing from that of the same settings on one device, where each of
@@ -95,6 +95,6 @@ class Projection:
         limits = [state["memory_bytes"] or 0.0 for state in one.batch.full if "memory_bytes" in state]
         if not limits or not one.batch.peaks:
             return True  # nothing ran out
-        _, calibration = here(self._known, count, None)
-        room = min(limits) - calibration.allowance.context - calibration.allowance.group
+        _, constants = here(self._known, count, None)
+        room = min(limits) - constants.allowance.context - constants.allowance.group
         return max(size for _, size in one.batch.peaks) <= room

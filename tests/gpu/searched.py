@@ -15,14 +15,14 @@ from repro import models
 from repro.paper.gpus import find
 from repro.paper.settings import Settings
 from repro.predict import traces
-from repro.predict.calibration import EVERYTHING, calibrations
+from repro.predict.fits import EVERYTHING, fitted_constants
 from repro.predict.memory import largest_micro_batch, peak_memory, variant_of
 
 _FIELDS = ("recipe", "settings", "micro_batch", "predicted_micro_batch", "reserved", "predicted_reserved")
 
 
 def main(folder: Path) -> None:
-    allowance = calibrations()[EVERYTHING].allowance
+    allowance = fitted_constants()[EVERYTHING].allowance
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(_FIELDS)
     for line in (folder / "trials.jsonl").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Calibrations: measurements of a machine by probes (`repro calibrate`), and fits of the time and memory models."""
+"""Constants of predictions: fitted ones, of each fold, and those of a machine that was probed (`repro calibrate`)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Fits:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Constants:
     """The parameters of the time, queue and memory models, with the errors of their predictions."""
 
     rates: Rates
@@ -58,14 +58,14 @@ class Calibration:
         return self.errors.intervals.get(machine.kind) if machine.held_out else None
 
 
-def calibration(fitted: Mapping[str, float], errors: Errors) -> Calibration:
+def constants(fitted: Mapping[str, float], errors: Errors) -> Constants:
     """Return the constants with fitted numbers in their place."""
     rates = {name: value for name, value in fitted.items() if name != PAPERS}
-    return Calibration(replace(Rates(), **rates), replace(Queue(), papers_compiled=fitted[PAPERS]), errors)
+    return Constants(replace(Rates(), **rates), replace(Queue(), papers_compiled=fitted[PAPERS]), errors)
 
 
 @cache
-def calibrations() -> dict[str, Calibration]:
+def fitted_constants() -> dict[str, Constants]:
     """Return the fit to everything, and those that held out a recipe or a GPU, by what they held out. Raise UserError
     if one is missing or the file cannot be read."""
     try:
@@ -79,25 +79,25 @@ def calibrations() -> dict[str, Calibration]:
                 raise datafile.NotAsDeclaredError(f"fitted.{name} has {', '.join(sorted(unknown))}")
     except datafile.NotAsDeclaredError as error:
         raise UserError(f"{FILE}: no fits ({error}); restore it, or install repro again") from None
-    return {name: calibration(fitted, found.errors) for name, fitted in found.fitted.items()}
+    return {name: constants(fitted, found.errors) for name, fitted in found.fitted.items()}
 
 
-def here(known: Gpu | Probes, count: int, limit: int | None) -> tuple[Machine, Calibration]:
-    """Return machine and calibration of `count` catalogue GPUs or probed devices, each with `limit` bytes or all."""
-    fitted = calibrations()[EVERYTHING]
+def here(known: Gpu | Probes, count: int, limit: int | None) -> tuple[Machine, Constants]:
+    """Return machine and constants of `count` catalogue GPUs or probed devices, each with `limit` bytes or all."""
+    fitted = fitted_constants()[EVERYTHING]
     if isinstance(known, Probes):
-        return limited(known.machine(count), known.calibration(fitted, count), limit)
+        return limited(known.machine(count), known.constants(fitted, count), limit)
     return limited(Machine(known, count), fitted, limit)
 
 
-def limited(machine: Machine, calibration: Calibration, limit: int | None) -> tuple[Machine, Calibration]:
-    """Return machine and calibration with at most `limit` bytes per device. The allocator can use all of them: CUDA's
+def limited(machine: Machine, constants: Constants, limit: int | None) -> tuple[Machine, Constants]:
+    """Return machine and constants with at most `limit` bytes per device. The allocator can use all of them: CUDA's
     own memory comes on top."""
-    allowance = calibration.allowance
+    allowance = constants.allowance
     if limit is None or limit >= usable(machine.gpu, allowance) - workspace(allowance, machine.world):
-        return machine, calibration
+        return machine, constants
     gpu = replace(machine.gpu, memory_gb=limit / 2**30, reported_mib=None)
-    return replace(machine, gpu=gpu), replace(calibration, allowance=replace(ALL_OF_IT, spread=allowance.spread))
+    return replace(machine, gpu=gpu), replace(constants, allowance=replace(ALL_OF_IT, spread=allowance.spread))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Probes:
         gpu = find(self.device) or _unknown(self.device, self.capability)
         return Machine(replace(gpu, memory_gb=self.memory / 2**30, reported_mib=None), count, probed=self.counts[count])
 
-    def calibration(self, fitted: Calibration, count: int) -> Calibration:
+    def constants(self, fitted: Constants, count: int) -> Constants:
         """Return the fit with measured rates in place of shares of data-sheet figures. What was not measured, such as
         the share of peak that fused attention reaches, stays as fitted."""
         probed = self.counts[count]
