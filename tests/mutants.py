@@ -104,8 +104,8 @@ MUTANTS = {
     # --- Records ---
     "gas": Mutant(
         "repro/record.py",
-        "max((accumulation - 1) * parts.without[number]",
-        "max(accumulation * parts.without[number]",
+        "(accumulation - 1) * parts.no_reduce[number]",
+        "accumulation * parts.no_reduce[number]",
         "tests/test_extrapolate.py -k truly_one",
     ),
     "days-of-steps": Mutant(
@@ -116,8 +116,8 @@ MUTANTS = {
     ),
     "tf32-that-ran": Mutant(
         "repro/record.py",
-        "return self.tf32 if self.ran_tf32 is None else self.ran_tf32",
-        "return self.tf32",
+        "return self.asked_tf32 if self.tf32 is None else self.tf32",
+        "return self.asked_tf32",
         "tests/test_audit.py -k tf32_asked_for",
     ),
     "nodes-like-the-papers": Mutant(
@@ -144,7 +144,7 @@ MUTANTS = {
     # --- Predictions ---
     "offload-traffic": Mutant(
         "repro/predict/time.py",
-        "self.trace.parameters / world * (self._adam_bytes + width(self.recipe))",
+        "self.trace.parameters / world * (self._adam_bytes + element_bytes(self.recipe))",
         "self.trace.parameters / world * self._adam_bytes",
         "tests/test_projection.py -k share_the_memory",
     ),
@@ -305,8 +305,8 @@ MUTANTS = {
     ),
     "projected-group": Mutant(
         "repro/run/projection.py",
-        " - calibration.allowance.context - calibration.allowance.group",
-        " - calibration.allowance.context",
+        " - constants.allowance.context - constants.allowance.group",
+        " - constants.allowance.context",
         "tests/test_projection.py -k fits_beside",
     ),
     "tolerance": Mutant(
