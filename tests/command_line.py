@@ -18,7 +18,6 @@ import pytest
 
 from repro import __version__, datafile, models
 from repro.cli import main
-from repro.datafile import FLAT
 from repro.machine import environment
 from repro.machine.environment import Environment, RunGpu
 from repro.machine.host import Host
@@ -134,7 +133,6 @@ def slow_imports(*arguments: str) -> set[str]:
     code = f"""
 import sys
 from repro.cli import main
-from repro.datafile import FLAT
 try:
     main(sys.argv[1:])
 finally:
@@ -188,12 +186,13 @@ def record(
 
 
 def altered(one: Record, **known: Any) -> Record:
-    """The record with other values in these fields, of its own or of its parts."""
+    """The record with other values in these fields, of its own or of its parts: those by their names in a file."""
     own = {name: known.pop(name) for name in [*known] if name in vars(one)}
     for each in fields(one):
-        if each.metadata == FLAT:
+        if "flat" in each.metadata:
             part = own.get(each.name, getattr(one, each.name))
-            own[each.name] = replace(part, **{name: known.pop(name) for name in [*known] if name in vars(part)})
+            names = {each.metadata["flat"].get(name, name): name for name in vars(part)}
+            own[each.name] = replace(part, **{names[name]: known.pop(name) for name in [*known] if name in names})
     assert not known, "a record has no such fields"
     return replace(one, **own)
 

@@ -39,7 +39,7 @@ class Searched:
     segment at each in bytes; what ran; and the peak of its resident memory, 0 where it ran out of memory."""
 
     peaks: dict[int, int]
-    ran: AsRun
+    as_run: AsRun
     resident: int
 
     @property
@@ -100,8 +100,8 @@ class Pair:
         found = []
         if list(real.peaks) != list(alone.peaks):
             found.append(f"micro batch {alone.largest}, not {real.largest}")
-        for name in ("weights_held", "moments_held", "wrapper", "optimizer", "kernel_path", "ran_precision"):
-            if (should := getattr(real.ran, name)) != (has := getattr(alone.ran, name)):
+        for name in ("weights_held", "moments_held", "wrapper", "optimizer", "kernel_path", "precision"):
+            if (should := getattr(real.as_run, name)) != (has := getattr(alone.as_run, name)):
                 found.append(f"{name} {has}, not {should}")
         segment, resident = self.off
         if abs(segment) > _NEAR and abs(self.missing) > _BUFFERS:

@@ -415,7 +415,7 @@ pids, log = {str(tmp_path)!r}, {str(tmp_path / "log")!r}
 job = server.Job("tests.ranks:hang", {{"pids": pids}}, 1, log, timeout=20, rendezvous="")
 near, far = socket.socketpair()
 try:
-    server.run(job, far)
+    server.run_job(job, far)
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -744,7 +744,7 @@ near.close()
 forked, fork = [], os.fork
 os.fork = lambda: forked.append(fork()) or forked[-1]
 try:
-    server.run(server.Job("tests.ranks:who", {}, 50, os.devnull, timeout=60), far)
+    server.run_job(server.Job("tests.ranks:who", {}, 50, os.devnull, timeout=60), far)
 except ConnectionError as error:
     print(f"{error}; {len(forked)} forked")
 """

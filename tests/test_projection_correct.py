@@ -61,7 +61,7 @@ def test_a_projected_rank_finds_holds_and_takes_what_the_first_of_two_does(
 ) -> None:
     pair = compared(server, tmp_path / "log", recipe, settings, 2)
     assert pair.differences == []
-    weights, held = pair.alone.ran.weights or 0, pair.alone.ran.weights_held or 0
+    weights, held = pair.alone.as_run.weights or 0, pair.alone.as_run.weights_held or 0
     sharded = "zero_3" in settings or "fsdp" in settings
     assert held <= 0.55 * weights if sharded else held == weights
 

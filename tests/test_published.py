@@ -37,7 +37,7 @@ def one(model: str, what: str = "step") -> Published:
 @pytest.mark.alone
 def test_predictions_take_under_two_seconds_and_no_torch() -> None:
     program = (
-        "import sys; from repro.predict import calibration, scores; scores.unseen(fits.calibrations()); "
+        "import sys; from repro.predict import fits, scores; scores.unseen(fits.fitted_constants()); "
         "sys.exit(any(name in sys.modules for name in ('torch', 'scipy', 'numpy')))"
     )
     started = time.monotonic()

@@ -1209,7 +1209,7 @@ def bisected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
             return Stack("".join(wanted), sys.executable, first.packages | dict.fromkeys(wanted, "2"))
 
         monkeypatch.setattr(candidate, "pinned", pinned)
-        monkeypatch.setattr(Check, "run", lambda check: [look(check._stacks["after"].name)])
+        monkeypatch.setattr(Check, "check", lambda check: [look(check._stacks["after"].name)])
         trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
         check = Check(tmp_path, [trial], (first, other), [], pairs=6, budget=60.0, tell=unheard)
         given = Namespace(out=tmp_path, budget="1m")
