@@ -759,7 +759,7 @@ def test_what_a_killed_server_leaves_is_found_and_ended(private_server: ForkServ
 NEAR_END = """
 import sys
 from pathlib import Path
-from repro.measure.server import Job, Outcome
+from repro.measure.server import Job
 from repro.measure.launcher import ForkServer
 
 folder, pids, *modules = sys.argv[1:]
