@@ -228,7 +228,7 @@ def test_a_full_disk_costs_a_checkpoint_and_no_more(script: Path, tmp_path: Path
 
 def test_export_of_a_folder_needs_no_model_named_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    model = ["--models", "timm:resnet10t:num_classes=10", "--images", "1M", "--batch-size", "8"]
+    model = ["--models", "timm:resnet10t:num_classes=10", "--images", "1M", "--batch-size", "8", "--scale", "paper"]
     measured = process("run", *model, "--methods", "naive", "--processes", "1", "--steps", "1", "--out", str(run))
     assert measured.returncode == 0, measured.stderr
     assert "auto_map" not in (run / "recipes.json").read_text()
