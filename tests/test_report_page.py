@@ -13,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
@@ -21,7 +21,7 @@ from repro.machine.environment import RunGpu
 from repro.report.charts import svg
 from repro.report.content import compose
 from repro.report.page import page as page_of
-from repro.report.panels import Panel, Point
+from repro.report.panels import Origin, Panel, Point
 from repro.run.reading import read
 from tests.command_line import ROOT, record, results_folder
 
@@ -234,7 +234,8 @@ def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened
         assert chart["smallest"] >= 9
         assert len(chart["numbers"]) >= 10
         numbers = [((left + right) / 2, (top + bottom) / 2) for left, top, right, bottom in chart["numbers"]]
-        marks = [((left + right) / 2, (top + bottom) / 2) for left, top, right, bottom in chart["marks"]]
+        centres = [((left + right) / 2, (top + bottom) / 2) for left, top, right, bottom in chart["marks"]]
+        marks = {(round(x, 2), round(y, 2)) for x, y in centres}  # of equal values they lie on each other
         for (one, above), (other, over) in combinations(numbers, 2):
             assert max(abs(one - other), abs(above - over)) > 7
         owners = []
@@ -243,7 +244,7 @@ def test_every_number_beside_a_mark_can_be_read_and_is_nearest_to_its_own(opened
             assert near < 11
             assert next_near > near
             owners.append(own)
-        assert len(set(owners)) == len(numbers), "each number has a mark of its own"
+        assert len(set(owners)) >= len(numbers) - (len(centres) - len(marks)), "each number has a mark of its own"
 
 
 @pytest.mark.parametrize("tab", [DESK, PHONE], ids=["desk", "phone"], indirect=True)
@@ -266,7 +267,7 @@ def test_every_chart_has_a_name_a_description_and_its_numbers_below(opened: Page
     images = [node for node in nodes if node["role"]["value"] in ("image", "img")]
     assert len(images) == opened.locator("figure svg").count() == opened.locator(".panel > .numbers").count()
     for image in images:
-        assert image["name"]["value"].endswith(("(measured)", "(published)", "(measured and published)", "(computed)"))
+        assert image["name"]["value"].endswith(tuple(f"({origin})" for origin in get_args(Origin)))
         assert image["description"]["value"].endswith("The numbers follow as a table.")
     table = opened.locator(".numbers table").first
     assert not table.is_visible()
