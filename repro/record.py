@@ -305,9 +305,9 @@ class AsRun:
     def asked(cls, recipe: Recipe, settings: Settings, compiled: bool, tf32: bool) -> AsRun:
         """Return what is to run, before it does."""
         return cls(
-            precision=settings.precision_of(recipe.precision),
+            asked_precision=settings.precision_of(recipe.precision),
             compiled=compiled,
-            tf32=tf32,
+            asked_tf32=tf32,
             reduction="every micro-step" if settings.reduces_every_micro_step else "last micro-step",
         )
 
