@@ -413,6 +413,82 @@ MUTANTS = {
         "paid, saved = case.machine, case.rent - case.running",
         "tests/test_breakeven.py -k resale",
     ),
+    # --- One kind of day, the rule for upgrades, small groups, the training ---
+    "days-of-the-other-stack": Mutant(
+        "repro/money/days.py",
+        "return models.is_own(self.recipe.id) or there.on == self.asked.stack",
+        "return True",
+        "tests/test_days.py -k 'own_stack'",
+    ),
+    "oldest-measurement": Mutant(
+        "repro/money/days.py",
+        "newest = max(each.age for each in of_it)",
+        "newest = min(each.age for each in of_it)",
+        "tests/test_days.py -k newest_stack",
+    ),
+    "neighbours-not-corrected": Mutant(
+        "repro/money/days.py",
+        "rough(days.value * factor)",
+        "rough(days.value)",
+        "tests/test_days.py -k one_measured_count",
+    ),
+    "changed-however-small": Mutant(
+        "repro/compare/decision.py",
+        "if strict and _beyond(pairs.value) and (",
+        "if strict and (",
+        "tests/test_decision.py -k call_follows",
+    ),
+    "stops-as-it-ends": Mutant(
+        "repro/compare/decision.py",
+        "EARLY = Levels(changed=0.001, unchanged=0.01)",
+        "EARLY = Levels(changed=0.005, unchanged=0.05)",
+        "tests/test_decision.py -k 'stricter_levels or first_look'",
+    ),
+    "outliers-weigh-in-full": Mutant(
+        "repro/compare/decision.py",
+        "return [min(rank, -(-pairs // 2)) for rank in range(1, pairs + 1)]",
+        "return [*range(1, pairs + 1)]",
+        "tests/test_decision.py -k 18_pairs",
+        slow=True,
+    ),
+    "one-tail-for-two": Mutant(
+        "repro/compare/decision.py",
+        "limit, tail = alpha / 2 * sum(counts), 0.0",
+        "limit, tail = alpha * sum(counts), 0.0",
+        "tests/test_decision.py -k 'excludes_1 or attain'",
+    ),
+    "drift-is-a-change": Mutant(
+        "repro/compare/decision.py",
+        "elif interval.low > limit or interval.high < 1 / limit:",
+        "elif interval.low > 1 or interval.high < 1:",
+        "tests/test_decision.py -k 'drift'",
+    ),
+    "counts-rounded-down": Mutant(
+        "repro/survey/counts.py",
+        "(people + BASE // 2) // BASE * BASE",
+        "people // BASE * BASE",
+        "tests/test_survey.py -k rounded_to_5",
+    ),
+    "shares-tested-alone": Mutant(
+        "repro/survey/counts.py",
+        "if values[place] > LEVEL / (len(values) - tested):",
+        "if values[place] > LEVEL:",
+        "tests/test_survey.py -k fishers_and_holms",
+    ),
+    "torn-checkpoint-taken": Mutant(
+        "repro/train/checkpoints.py",
+        "if _checksum(folder / name) != manifest.files[name]:",
+        "if not (folder / name).exists():",
+        "tests/test_train.py -k torn_checkpoint",
+        slow=True,
+    ),
+    "ranks-of-slurm-alone": Mutant(
+        "repro/train/ranks.py",
+        'if "SLURM_PROCID" not in variables or tasks == 1:',
+        'if "SLURM_PROCID" not in variables or tasks > 1:',
+        "tests/test_train.py -k else_are_alone",
+        slow=True,
+    ),
     # --- Claims, the survey, the lab report ---
     "gpu-days": Mutant(
         "repro/claims/facts.py",
