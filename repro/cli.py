@@ -29,7 +29,7 @@ _FRONT_DOOR = (
 _MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # their results are in files even if stdout fails
 
 
-_RENAMED = {"--clock": "--by"}
+_RENAMED = {"--clock": "--by", "--corrected": "--by true"}
 
 
 class _Once(argparse.Action):
@@ -78,8 +78,9 @@ class _Parser(argparse.ArgumentParser):
             name = option.removeprefix("--")
             if name == option or " " in name or any(each.startswith(name) for each in known):  # argparse completes it
                 continue
-            if (now := _RENAMED.get(option)) in self._option_string_actions:
-                raise UserError(f"{option} is {now} now, with the same values; see {self.prog} --help")
+            now = _RENAMED.get(option, "")
+            if now.partition(" ")[0] in self._option_string_actions:
+                raise UserError(f"{option} is {now} now; see {self.prog} --help")
             if meant := suggest_names(name, known):
                 raise UserError(f"unknown option {option}: did you mean {' or '.join(f'--{each}' for each in meant)}?")
         return super().parse_known_args(args, namespace)

@@ -123,7 +123,6 @@ def say(line: object) -> None:
 
 
 _GAP = 2  # characters between columns
-_PADDING = 2  # that tabulate adds to a heading
 
 
 def width() -> int | None:
@@ -163,21 +162,18 @@ def _fold(line: str, width: int) -> str:
 def wrapped(columns: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     """Wrap a table's columns, each a heading and its cells, so that lines are no longer than `width` where words allow
     it. The widest column is narrowed first, and none below its longest word."""
-    widths = [max([len(heading) + _PADDING, *map(len, cells)]) for heading, *cells in columns]
-    least = [max([_longest(heading) + _PADDING, *map(_longest, cells)]) for heading, *cells in columns]
+    widths = [max(map(len, cells)) for cells in columns]
+    least = [max(map(_longest, cells)) for cells in columns]
     while sum(widths) + _GAP * (len(widths) - 1) > width:
         wide = [place for place, each in enumerate(widths) if each > least[place]]
         if not wide:
             break
         widths[max(wide, key=widths.__getitem__)] -= 1
-    return [
-        [_fill(heading, each - _PADDING), *(_fill(cell, each) for cell in cells)]
-        for (heading, *cells), each in zip(columns, widths, strict=True)
-    ]
+    return [[_fill(cell, each) for cell in cells] for cells, each in zip(columns, widths, strict=True)]
 
 
 def _longest(text: str) -> int:
-    return max(map(len, text.split()), default=0)
+    return max(map(len, re.split(r"[ \n]", text)), default=0)  # as textwrap does, which keeps other blanks
 
 
 def _fill(text: str, width: int) -> str:

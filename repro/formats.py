@@ -63,10 +63,11 @@ def tallied(names: Iterable[str]) -> str:
 
 
 def by_machine(cells: Mapping[tuple[str, str, int], str]) -> list[dict[str, Any]]:
-    """Arrange cells, by model, GPU and count, as the paper does: one line per model, one column per machine."""
+    """Arrange cells, by model, GPU and count: one line per machine, one column per model."""
     lines: dict[str, dict[str, Any]] = {}
     for (model, gpu, gpus), cell in cells.items():
-        lines.setdefault(model, {"model": model})[f"{gpus} x {gpu}"] = cell
+        machine = f"{gpus} x {gpu}"
+        lines.setdefault(machine, {"GPUs": machine})[model] = cell
     return list(lines.values())
 
 
@@ -87,11 +88,15 @@ def yes(value: bool) -> str:
 
 
 def render(
-    rows: Sequence[dict[str, Any]], format: Format, digits: int = 3, headings: Mapping[str, str] | None = None
+    rows: Sequence[dict[str, Any]],
+    format: Format,
+    digits: int = 3,
+    headings: Mapping[str, str] | None = None,
+    width: int | None = None,
 ) -> str:
     """Return rows, which have the same keys, as one table. JSON and CSV have keys as headings, all digits, and null or
     nothing for None. Other formats have `headings`, or keys with blanks, floats with `digits` significant digits, and a
-    dash for None. On a terminal the cells of a text table wrap where its lines are too long."""
+    dash for None. On a terminal, or with a `width`, the cells of a text table wrap where its lines are too long."""
     if format == "json":
         return as_json(list(rows))
     if format == "csv":
@@ -102,7 +107,7 @@ def render(
         writer.writerows(console.map_strings(console.csv_field, list(rows)))
         return text.getvalue().rstrip("\n")
     try:
-        from tabulate import tabulate
+        import tabulate
     except ImportError:
         from .installation import way_to_install
 
@@ -119,10 +124,11 @@ def render(
         [message((headings or {}).get(key, key.replace("_", " "))), *(message(row[key]) for row in rows)]
         for key in keys
     ]
-    if format == "text" and (width := console.width()):
+    if format == "text" and (width := console.width() or width):
         columns = console.wrapped(columns, width)
     head, *body = zip(*columns, strict=True) if columns else [()]
-    return tabulate(
+    tabulate.MIN_PADDING = 0  # beside headings: columns are two blanks apart
+    return tabulate.tabulate(
         body,
         headers=head,
         tablefmt=_STYLES[format],
@@ -224,7 +230,7 @@ def _days(days: float) -> str:
 
 
 def _numeric(rows: Sequence[dict[str, Any]], key: str) -> bool:
-    return all(row[key] is None or re.fullmatch(r"[-?(),.%0-9 ]*[BKM]?", str(row[key])) for row in rows)
+    return all(row[key] is None or re.fullmatch(r"[-?(),.%0-9 ]*[BKM]?[*!✓▲▼✗≈?]*", str(row[key])) for row in rows)
 
 
 @dataclass(frozen=True)

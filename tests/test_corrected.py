@@ -84,10 +84,12 @@ def test_the_papers_choice_has_its_micro_batch_or_the_largest_that_fits() -> Non
     smaller = {cell: row for cell, row in found.items() if row["feasible"] and row["micro_batch"] != printed.get(cell)}
     assert smaller.keys() == {("RoBERTa", "RTX 3090", 8), ("Mamba", "RTX 3090", 1), ("ConvNeXt", "A6000", 8)}
     assert all(row["micro_batch"] < row["printed_micro_batch"] for row in smaller.values())
+    lines = " ".join(summary(corrected_table("1")))
+    assert "is predicted not to fit in 3 cells" in lines
+    assert "Mamba on 1 RTX 3090 at MBS 2, as 4 does not fit" in lines
     text = repro("table", "1", "--by", "true").stdout
-    assert "is predicted not to fit in 3 cells" in text
-    assert "Mamba on 1 RTX 3090 at MBS 2, as 4 does not fit" in text
-    assert text.count("* [") == 3
+    assert len(re.findall(r"[0-9]\*", text)) == 3
+    assert "* is at the largest micro batch that fits, as Appendix J's does not in 3 cells." in text
 
 
 def test_the_fastest_of_the_search_stands_beside_where_it_is_faster_by_1_percent() -> None:
@@ -113,7 +115,7 @@ def test_by_the_authors_clock_each_cell_has_the_days_that_their_release_would_sh
         if row["feasible"]:
             assert row["days_low"] < row["days"] < row["days_high"]
     text = repro("table", "1", "--by", "authors").stdout
-    assert text.startswith("Table 1, corrected: predicted days by the authors' clock (not the paper's numbers)")
+    assert text.startswith("Table 1 by the authors' clock: the authors' clock shows 1.")
 
 
 def test_the_stack_changes_predictions_and_is_named_beside_them() -> None:
@@ -126,13 +128,13 @@ def test_the_stack_changes_predictions_and_is_named_beside_them() -> None:
     assert (round(paper[convnext]["days"]), round(today[convnext]["days"])) == (46, 77)
     same = ("printed_days", "measured_days", "measured_stack")
     assert [paper[convnext][name] for name in same] == [today[convnext][name] for name in same]
-    assert f"predicted for today's stack, {of_today}" in repro("table", "1", "--by", "true", "--stack", "today").stdout
+    assert f"; predicted is for {of_today} with" in repro("table", "1", "--by", "true", "--stack", "today").stdout
     for words in (["1", "--stack", "today"], ["j", "--stack", "today"]):
         assert "--stack today changes predicted days alone: use it as in table 1 --by true" in refusal("table", *words)
 
 
-def test_corrected_is_another_word_for_by_true() -> None:
-    assert answer("table", "4", "--corrected") == rows("4")
+def test_the_old_word_corrected_names_the_new_one() -> None:
+    assert "--by true" in refusal("table", "4", "--corrected")
 
 
 def test_infeasible_and_lost_cells_are_there_too() -> None:
@@ -141,9 +143,8 @@ def test_infeasible_and_lost_cells_are_there_too() -> None:
     assert lost["feasible"]
     infeasible = next(row for row in rows("1") if row["printed_state"] == "infeasible")
     assert (infeasible["feasible"], infeasible["settings"]) == (False, None)
-    output = repro("table", "4", "--by", "true").stdout
-    assert "- (-)" in output
-    assert "(?)" in output
+    line = next(line for line in repro("table", "1", "--by", "true").stdout.splitlines() if "1 x RTX 3090" in line)
+    assert line.split()[8] == "-"
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -166,24 +167,27 @@ def test_what_other_stacks_took_stands_in_columns_of_its_own(table: Table) -> No
     assert {("ViT", "H100", 1), ("ConvNeXt", "H100", 1), ("Mamba", "H100", 1), ("RoBERTa", "H100", 1)} <= measured
 
 
-def test_people_see_the_layout_of_the_paper_under_a_title_that_is_not_the_papers() -> None:
-    output = repro("table", "1", "--by", "true").stdout
-    title, summary, _, cells, legend, measured = output.split("\n\n")[:6]
-    assert title == "Table 1, corrected: predicted days that one would really wait (not the paper's numbers)"
-    assert "times the printed days in the median" in summary
-    header, _, *lines = cells.splitlines()
-    assert header.split("  ")[0] == "model"
-    assert len(lines) == 9
-    assert re.search(r"\(4; fastest [0-9.]+\)$", lines[2]), "as printed for Pythia-1B on 8 H100"
-    assert "torch 2.3.1, transformers 4.42.3 with Appendix J's settings" in legend
-    assert measured.startswith("Measured on other stacks")
-    assert ON_H100 in output
+def test_people_see_a_sentence_a_row_for_each_machine_and_where_the_days_are_from() -> None:
+    title, table, notes = repro("table", "1", "--by", "true").stdout.strip().split("\n\n")
+    assert title.startswith("Table 1 by true days: one waits 1.")
+    assert "times the printed days in the median" in title
+    assert len(table.splitlines()) == 19
+    assert "torch 2.3.1, transformers 4.42.3 with Appendix J's settings" in notes
+
+
+def test_with_modern_methods_each_cell_has_the_days_of_todays_software() -> None:
+    title, table, notes = repro("table", "1", "--by", "true", "--methods", "modern").stdout.strip().split("\n\n")
+    assert title.startswith("Table 1 by true days: with today's software one waits 0.")
+    best = {row.place: row.modern_days for row in corrected_table("1", modern=True)}
+    h100 = next(line for line in table.splitlines() if line.startswith("1 x H100"))
+    assert float(h100.split()[5]) == pytest.approx(best["Pythia-1B", "H100", 1], rel=0.05)
+    assert "were not measured on most" in notes
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_cells_whose_feasibility_differs_are_counted(table: Table) -> None:
     found = rows(table)
-    output = repro("table", table, "--by", "true").stdout
+    output = " ".join(summary(corrected_table(table)))
     for state, feasible, words in (
         ("days", False, "printed with days and predicted infeasible"),
         ("infeasible", True, "printed as infeasible and predicted to train"),
@@ -204,10 +208,10 @@ def test_a_table_without_predicted_days_says_where_all_are_from(origin: Literal[
 def test_markdown_and_latex_are_laid_out_alike() -> None:
     text = repro("table", "4", "--by", "true", "--format", "markdown").stdout
     assert "| Pythia-160M " in text
-    assert "(not the paper's numbers)" in text
+    assert text.startswith("Table 4 by true days: ")
     latex = repro("table", "4", "--by", "true", "--format", "latex").stdout
     assert latex.startswith(r"\begin{tabular}")
-    assert latex.count(r"\end{tabular}") == 2
+    assert latex.count(r"\end{tabular}") == 1
     assert "Pythia-160M" in latex
 
 

@@ -203,7 +203,8 @@ def test_a_check_stops_early_by_stricter_levels_that_the_final_call_confirms() -
         stopped += found.may_stop
         went_on += found.call != "inconclusive" and not found.may_stop
         assert not found.may_stop or found.call == early
-    assert stopped and went_on
+    assert stopped
+    assert went_on
 
 
 # --- Runs that were not interleaved ---

@@ -156,7 +156,7 @@ def test_what_a_run_printed_comes_again_from_its_folder(tmp_path: Path) -> None:
     sections = re.findall(r"^## (.*)$", as_markdown, re.MULTILINE)
     assert sections == ["Verdicts", "Environment", "Trials", "Figures", "Run it again"]
     assert len(re.findall(r"^\*\*Figures? \d", as_markdown, re.MULTILINE)) == 6
-    assert "| Pythia-160M | 41" in re.sub(" +", " ", as_markdown)
+    assert "| 1 x RTX 3090 | 41" in re.sub(" +", " ", as_markdown)
 
 
 def test_the_kept_report_is_what_the_front_door_writes(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from repro.report.tables import NUMBERS, layout
-from repro.report.tables import rows as table_rows
+from repro.report.tables import NUMBERS
 from repro.run.verdict import judge_tables
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
@@ -32,14 +31,15 @@ def test_every_table_has_all_its_entries_each_with_its_source(number: str) -> No
     assert all(row["source"].startswith("paper, ") for row in found)
 
 
-def test_tables_1_and_4_are_laid_out_as_in_the_paper() -> None:
-    header, _, *lines = printed("1").split("\n\n")[0].splitlines()
-    assert header.split("  ")[0] == "model"
-    assert len(lines) == 9
-    assert " ".join(lines[2].split()) == "Pythia-1B 370 109 77 30 152 72 40 22 72 36 18 9 34 16 8 4"
-    convnext = next(line for line in printed("4").splitlines() if line.startswith("ConvNeXt"))
-    assert convnext.split()[13] == "?"
-    assert printed("4", "--format", "markdown").startswith("| model")
+def test_tables_1_and_4_have_a_row_for_each_machine() -> None:
+    answer, table, _ = printed("1").split("\n\n")
+    assert answer.startswith("Table 1 as printed, in days: 6 of 140 numbers are impossible (!)")
+    _, _, _, *lines = table.splitlines()
+    assert len(lines) == 16
+    assert " ".join(lines[1].split()) == "2 x RTX 3090 18! 69 109! 1040 7157 559 1217 133 87"
+    h100 = next(line for line in printed("4").splitlines() if line.startswith("1 x H100"))
+    assert h100.split()[10] == "?"
+    assert "\n| GPUs " in printed("4", "--format", "markdown")
     latex = printed("4", "--format", "latex")
     assert latex.startswith(r"\begin{tabular}")
     assert latex.rstrip().endswith(r"\end{tabular}")
@@ -75,18 +75,19 @@ def test_measured_days_stand_beside_the_expected_ones(measured: str) -> None:
     assert (cells["ViT", 1]["days"], cells["ViT", 1]["verdict"]) == (246, "feasibility_differs")
     assert cells["ViT", 2]["verdict"] == "not_measured", "a tiny recipe stands for no cell"
     text = printed("4", "--measured", measured)
-    assert "41 (62 / 60)" in text
-    assert "246 (-)" in text
-    counts = "142 not measured, 1 slower, 1 feasibility differs"
-    assert f"Of 144 cells by true days {counts}; by the authors' clock {counts}." in text
+    assert text.startswith(
+        "Table 4 as measured: by true days 142 not measured, 1 slower and 1 feasibility differs of 144"
+    )
+    lines = {" ".join(line.split()[:3]): line.split()[3:] for line in text.splitlines() if " x " in line}
+    assert (lines["4 x A100"][2], lines["1 x A100"][8], lines["2 x A100"][8]) == ("62▲", "-✗", ".")
 
 
 def test_the_clock_chooses_which_days_are_judged_and_come_first(tmp_path: Path) -> None:
     run = record("pythia-1b", "naive", 41.0, true_days=62.0)
     folder = str(results_folder(tmp_path / "run", run))
     text = printed("4", "--measured", folder, "--by", "authors")
-    assert "41 measured (41)" in text
-    assert "by the authors' clock 143 not measured, 1 reproduced; by true days 143 not measured, 1 slower." in text
+    assert "  41✓  " in text
+    assert "✓ reproduced: days agree within the tolerance" in text
     (row,) = [one for one in rows("4", "--measured", folder, "--by", "authors") if one["verdict"] != "not_measured"]
     assert (row["by"], row["verdict"], row["true_days"], row["authors_days"]) == ("authors", "reproduced", 62.0, 41.0)
     (row,) = [one for one in rows("4", "--measured", folder, "--by", "true") if one["verdict"] != "not_measured"]
@@ -144,11 +145,9 @@ def test_a_run_on_a_cpu_stands_beside_no_cell() -> None:
         assert {row["true_days"] for row in found} == {row["authors_days"] for row in found} == {None}
 
 
-def test_measured_days_by_the_thousand_are_written_out() -> None:
-    run = [record("pythia-6.9b", "naive", 1234.4, gpu="RTX 3090", count=1)]
-    lines = layout("4", table_rows("4", run, judge_tables(run, 0.15)))
-    (line,) = [line for line in lines if line["model"] == "Pythia-6.9B"]
-    assert line["1 x RTX 3090"] == "- (1234 / 1234)"
+def test_measured_days_by_the_thousand_are_written_out(tmp_path: Path) -> None:
+    run = record("pythia-6.9b", "naive", 1234.4)
+    assert " 1234✗ " in printed("4", "--measured", str(results_folder(tmp_path / "run", run)))
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,21 @@ from typing import Any
 
 from .. import command
 from ..formats import FOR_MACHINES, add_format, counted, prose, render
+from ..money.days import WHOSE
 from ..predict.audit import Audited, audit, audit_measured, queue_summary, summary, without_queue
-from ..predict.traces import of_stack
+from ..predict.traces import Stack, of_stack
 from ..report.causes import Cause, causes
 from ..run.reading import add_measured
 from ..run.reading import measured as read_measured
 from .day_options import add_stack
 
+ROWS = 20  # that a screen takes
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_measured(parser, "audit this run's days as well")
     add_stack(parser, "paper")
+    parser.add_argument("--all", action="store_true", help="every number in question, and each possible cause")
     add_format(parser)
 
 
@@ -32,27 +36,37 @@ def main(given: argparse.Namespace) -> int:
     if given.format in FOR_MACHINES:
         print(render([_row(row, found) for row in (*rows, *measured)], given.format))
         return 0
-    lines = [*summary((*rows, *measured)), *queue_summary(rows)]
+    questioned = [row for row in rows if row.verdict != "plausible"]
+    shown = [*sorted(measured, key=_share), *sorted(questioned, key=_share)]
+    kept = shown if given.all else shown[:ROWS]
+    notes = [_explained(rows, given.stack)]
     audited = sum(bool(audit_measured([record])) for record in records)
     if runs and audited < len(records):
-        lines.append(
-            f"Measured: {audited or 'none'} of the {counted(len(records), 'trial')} in {runs.name} can be "
-            "audited, which takes days at the paper's scale on a GPU whose peak is known"
-            + ("." if audited else f"; {command()} --gpus all measures them.")
+        notes.append(
+            f"{audited or 'None'} of the {counted(len(records), 'trial')} in {runs.name} can be audited, which takes "
+            f"days at the paper's scale on a GPU whose peak is known{'' if audited else f': {command()} --gpus all'}."
         )
-    shown = [row for row in rows if row.verdict != "plausible"] + measured
-    shown.sort(key=lambda row: -row.utilisation.value)
-    parts = [*(prose(line, given.format) for line in lines), render([_people(row) for row in shown], given.format)]
-    parts.append(
-        "Utilisation is of the dense peak on the data sheet, at the clock that it names; the bounds are those of the "
-        "rounded days. MHz: the clock that the GPU would have had to hold with every unit busy. The cells that are "
-        "left out are plausible; --format csv has them all. Without queue: the utilisation by the true days that the "
-        "printed ones imply, as the authors' clock leaves out kernels that are launched and yet to run; "
-        f"the queue is predicted for {given.stack if given.stack == 'today' else 'the paper'}'s stack."
-    )
-    parts += [prose(_cause(number, cause), given.format) for number, cause in enumerate(found, 1)]
-    print("\n\n".join(parts))
+    if not given.all:
+        notes.append(f"--all has {counted(len(shown) - len(kept), 'more number')}, and {len(found)} possible causes.")
+    parts = [summary(rows), render(_columns(kept), given.format, width=100), "\n".join(notes)]
+    if given.all:
+        parts += [*queue_summary(rows), *(_cause(number, cause) for number, cause in enumerate(found, 1))]
+    print("\n\n".join(part if part == parts[1] else prose(part, given.format) for part in parts))
     return 0
+
+
+def _share(row: Audited) -> float:
+    return -row.utilisation.value
+
+
+def _explained(rows: Sequence[Audited], stack: Stack) -> str:
+    """Return a note on how many impossible cells the launch queue explains."""
+    found = [row for row in rows if row.verdict == "impossible"]
+    explained = sum(row.explained for row in found)
+    return (
+        f"The authors' clock leaves out kernels that are launched and yet to run: with these, as predicted for "
+        f"{WHOSE[stack]} stack, {explained} of the {len(found)} are possible."
+    )
 
 
 def _row(row: Audited, causes: Sequence[Cause]) -> dict[str, Any]:
@@ -68,23 +82,21 @@ def _row(row: Audited, causes: Sequence[Cause]) -> dict[str, Any]:
     }
 
 
-def _people(row: Audited) -> dict[str, Any]:
-    share = row.utilisation
-    return {
-        "table": row.table,
-        "model": row.model,
-        "GPUs": f"{row.gpus} x {row.gpu}",
-        "days": row.days,
-        "clock": row.clock,
-        "precision": row.precision,
-        "TFLOP/s a GPU": row.tflops,
-        "of peak": f"{share.value:.0%}",
-        "bounds": "-" if row.table == "measured" else f"{share.low:.0%} to {share.high:.0%}",
-        "MHz": row.clock_mhz,
-        "verdict": row.verdict,
-        "without queue": row.corrected_share,
-        "verdict then": row.corrected_verdict,
-    }
+def _columns(rows: Sequence[Audited]) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": row.table,
+            "model": row.model,
+            "GPUs": row.machine,
+            "days": row.days,
+            "clock": row.clock,
+            "precision": row.precision,
+            "of peak": f"{row.utilisation.value:.0%}",
+            "verdict": row.verdict,
+            "with the queue": row.corrected_share,
+        }
+        for row in rows
+    ]
 
 
 def _cause(number: int, cause: Cause) -> str:

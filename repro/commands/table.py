@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from ..console import UserError
-from ..formats import FOR_MACHINES, FORMATS, add_format, prose, render, rough
+from ..formats import (
+    FOR_MACHINES,
+    FORMATS,
+    Format,
+    add_format,
+    by_machine,
+    cell_text,
+    counted,
+    listing,
+    prose,
+    render,
+    rough,
+    significant,
+)
 from ..money.days import DaysAsked, ModelDays
 from ..paper.arithmetic import paper_gpu, recipe_of
 from ..paper.settings import Settings
-from ..paper.tables import TABLES
+from ..paper.tables import TABLES, cells, printed
+from ..predict.audit import audit
 from ..predict.hardware import Machine
 from ..predict.traces import of_stack
-from ..record import BY_DAYS, CLOCKS, DAYS, DEFAULT, Clock, other
-from ..report.tables import NUMBERS, Number, Rows, layout, rows
+from ..record import BY_DAYS, CLOCKS, DEFAULT, Clock
+from ..report.content import VERDICTS
+from ..report.tables import NUMBERS, Rows, layout, rows
 from ..run.corrected import WORTH_SAYING, Corrected
 from ..run.reading import Joined, add_measured, measured
+from ..run.verdict import Verdict
 from .day_options import add_by, add_stack
 
 _USE_IT = "use it as in table 1 --by true"
+_LOST = "? is a mark that cannot be read in the copy of the paper at hand."
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -35,12 +52,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         "projected, else predicted ones",
     )
     add_by(parser, default="printed")
-    parser.add_argument("--corrected", dest="by", action="store_const", const="true", help="the same as --by true")
     add_stack(parser, "paper")
     parser.add_argument(
         "--methods",
         choices=("modern",),
-        help="with --by true, Table 1 also by the days that today's software is predicted to take: docs/modern.md",
+        help="with --by true, Table 1 by the days that today's software is predicted to take: docs/modern.md",
     )
     add_format(parser, (*FORMATS, "latex"))
 
@@ -48,7 +64,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     by_clock, of_days = given.by in CLOCKS, given.number in TABLES
     if given.methods and (given.by, given.number) != ("true", "1"):
-        raise UserError(f"--methods modern is a column of Table 1 alone: {_USE_IT}")
+        raise UserError(f"--methods modern is of Table 1 alone: {_USE_IT}")
     if given.stack != "paper" and not (by_clock and of_days):
         raise UserError(f"--stack {given.stack} changes predicted days alone: {_USE_IT}")
     if by_clock and not of_days and given.measured is None:
@@ -60,11 +76,54 @@ def main(given: argparse.Namespace) -> int:
     found = rows(given.number, runs.records, runs.verdicts, clock) if runs else rows(given.number)
     if given.format in FOR_MACHINES:
         print(render(found, given.format))
-        return 0
-    print(render(layout(given.number, found), given.format))
-    if given.format != "latex":
-        print(f"\n{prose(_note(given.number, runs is not None, found), given.format)}")
+    elif given.number not in TABLES:
+        notes = [_LOST] if given.number == "j" else []
+        if runs:
+            notes.append("Columns that begin with measured are this run's; a dash was not measured.")
+        _show(given.format, "", layout(found), notes)
+    elif runs:
+        there = [verdict for verdict in runs.verdicts if verdict.table == given.number]
+        grid = {verdict.place: _of_verdict(verdict, clock) for verdict in there}
+        _show(
+            given.format, f"Table {given.number} as measured: {_counts(clock, there)}", by_machine(grid), _signs(there)
+        )
+    else:
+        _printed(given)
     return 0
+
+
+def _show(format: Format, sentence: str, table: Rows, notes: Sequence[str]) -> None:
+    """Print an answer: a sentence, a table of at most 100 columns, and notes of a sentence each."""
+    if format == "text":  # names of models may wrap, names of machines may not
+        headings = {name: name.replace("-", " ") for name in table[0]}
+        table = [
+            {
+                key: str(cell).replace(" x ", "\xa0x\xa0").replace(" ", "\xa0") if key == "GPUs" else cell
+                for key, cell in row.items()
+            }
+            for row in table
+        ]
+        shown = render(table, format, headings=headings, width=100).replace("\xa0", " ")
+    else:
+        shown = render(table, format)
+    texts = [prose(sentence, format) if sentence else "", shown, prose("\n".join(notes), format)]
+    print(shown if format == "latex" else "\n\n".join(filter(None, texts)))
+
+
+def _printed(given: argparse.Namespace) -> None:
+    there = cells(given.number)
+    impossible = {row.place for row in audit() if (row.table, row.verdict) == (given.number, "impossible")}
+    grid = {cell.place: f"{printed(cell.state, cell.days)}{'!' * (cell.place in impossible)}" for cell in there}
+    days = sum(cell.days is not None for cell in there)
+    notes = ["- is infeasible with all settings tried."]
+    if any(cell.state == "lost" for cell in there):
+        notes.append(_LOST)
+    notes.append("--by true has the days that one would wait.")
+    sentence = (
+        f"Table {given.number} as printed, in days: {len(impossible)} of {days} numbers are impossible (!), as they "
+        "imply more FLOP/s than the GPU has."
+    )
+    _show(given.format, sentence, by_machine(grid), notes)
 
 
 def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
@@ -79,21 +138,43 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
     if given.format in FOR_MACHINES:
         print(render([asdict(row) for row in found], given.format))
         return 0
-    tables = [render(corrected.layout(found), given.format)]
-    if elsewhere := corrected.measured_elsewhere(found):
-        tables.append(render(elsewhere, given.format))
-    if given.format == "latex":
-        print("\n\n".join(tables))
-        return 0
-    cells, *beside = tables
-    beside = [f"{corrected.MEASURED_ELSEWHERE}:\n\n{table}" for table in beside]
-    lines = [corrected.title(given.number, given.by), *corrected.summary(found)]
-    if runs:
-        lines.append(_judged(runs, given.number, given.by))
-    basis = corrected.basis(given.number, given.by, stack)
-    note = f"{basis} {corrected.MODERN}" if modern else basis
-    print("\n\n".join([*(prose(line, given.format) for line in lines), cells, prose(note, given.format), *beside]))
+    judged = {verdict.place: verdict for verdict in verdicts if verdict.table == given.number}
+    grid = {row.place: _of_row(row, judged.get(row.place), modern) for row in found}
+    origins = Counter(row.origin for row in found)
+    settings = "Appendix J's settings" if given.number == "1" else "naive settings"
+    words = [f"{count} {origin}" for origin, count in origins.most_common()]
+    notes = [f"{listing(words)}; predicted is for {corrected.versions(stack)} with {settings}; - is infeasible."]
+    if modern:
+        notes.append("Days are of the parts of today's software, which were not measured on most of these GPUs.")
+    elif refused := sum(row.refused for row in found):
+        cells_ = counted(refused, "cell")
+        notes.append(f"* is at the largest micro batch that fits, as Appendix J's does not in {cells_}.")
+    if there := [verdict for verdict in judged.values() if verdict.by(given.by).verdict != "not_measured"]:
+        notes += _signs(there)
+    _show(given.format, corrected.headline(given.number, given.by, found, modern), by_machine(grid), notes)
     return 0
+
+
+def _of_row(row: Corrected, verdict: Verdict | None, modern: bool) -> str:
+    if modern and row.modern_days is not None:
+        return cell_text(row.modern_days, 2)
+    sign = VERDICTS[verdict.by(row.by).verdict][0] if verdict else ""
+    return f"{row.shown}{'*' * row.refused}{sign}"
+
+
+def _of_verdict(verdict: Verdict, clock: Clock) -> str:
+    """Return the days that were measured with the verdict's sign, a dash where nothing fitted; a dot where the cell was
+    not measured."""
+    judged = verdict.by(clock)
+    days = "-" if judged.days is None else significant(judged.days)
+    return "." if judged.verdict == "not_measured" else f"{days}{VERDICTS[judged.verdict][0]}"
+
+
+def _signs(there: Sequence[Verdict]) -> list[str]:
+    """Return a note on the signs of these verdicts."""
+    words = dict.fromkeys(verdict.chosen.verdict for verdict in there)
+    named = [f"{sign} {meaning}" for word in words for sign, meaning in [VERDICTS[word]] if sign]
+    return [f"{'; '.join(named)}."] if named else []
 
 
 def _as_measured(row: Corrected) -> Corrected:
@@ -124,33 +205,8 @@ def _as_measured(row: Corrected) -> Corrected:
     )
 
 
-def _note(number: Number, measured: bool, found: Rows) -> str:
-    name = "Appendix J" if number == "j" else f"Table {number}"
-    source = f"Source: paper, {name}; --format csv names each row's."
-    if number not in TABLES:
-        lost = "? is a mark that the copy at hand has lost. " if number == "j" else ""
-        beside = "Columns that begin with measured are this run's, a dash was not measured. " if measured else ""
-        return f"{lost}{beside}{source}"
-    marks = "- infeasible with all settings tried, ? a mark that the copy at hand has lost"
-    if not measured:
-        return f"Days of training; {marks}. {source}"
-    clock: Clock = found[0]["clock"]
-    judged = {each: [row[f"{each}_verdict"] for row in found] for each in CLOCKS}
-    return (
-        f"Days of training; {marks}; in brackets, where a cell was measured, {DAYS[clock]}, after the slash "
-        f"{DAYS[other(clock)]}, - where nothing fitted. {_counts(clock, judged)} {source}"
-    )
-
-
-def _judged(runs: Joined, table: Number, clock: Clock) -> str:
-    there = [verdict for verdict in runs.verdicts if verdict.table == table]
-    return _counts(clock, {each: [verdict.by(each).verdict for verdict in there] for each in CLOCKS})
-
-
-def _counts(clock: Clock, judged: Mapping[Clock, Sequence[str]]) -> str:
-    """Return a sentence that counts the verdicts by this clock, then by the other."""
-    named = []
-    for each in (clock, other(clock)):
-        words = [f"{count} {word.replace('_', ' ')}" for word, count in Counter(judged[each]).items()]
-        named.append(f"{BY_DAYS[each]} {', '.join(words)}")
-    return f"Of {len(judged[clock])} cells {'; '.join(named)}."
+def _counts(clock: Clock, there: Sequence[Verdict]) -> str:
+    """Return a sentence that counts the verdicts by this clock."""
+    counts = Counter(verdict.by(clock).verdict for verdict in there)
+    words = [f"{count} {word.replace('_', ' ')}" for word, count in counts.most_common()]
+    return f"{BY_DAYS[clock]} {listing(words)} of {len(there)} cells."

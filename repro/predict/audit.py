@@ -136,18 +136,15 @@ def verdict(utilisation: Interval) -> Plausibility:
     return "implausible" if utilisation.value > IMPLAUSIBLE else "plausible"
 
 
-def summary(rows: Sequence[Audited]) -> list[str]:
-    """Describe how many days are impossible or implausible, one sentence per table."""
-    lines = []
-    for table in dict.fromkeys(row.table for row in rows):
-        there = [row for row in rows if row.table == table]
-        counts = [f"{sum(row.verdict == word for row in there)} {word}" for word in ("impossible", "implausible")]
-        name = "Measured" if table == "measured" else f"Table {table}"
-        lines.append(
-            f"{name}: of {len(there)} numbers of days, {counts[0]} (above 100% of the GPU's dense peak, in whatever "
-            f"way the days were rounded), {counts[1]} (above {IMPLAUSIBLE:.0%}, beyond any published training run)."
-        )
-    return lines
+def summary(rows: Sequence[Audited]) -> str:
+    """Return a sentence on how many days are impossible or implausible."""
+    impossible, implausible = (sum(row.verdict == word for row in rows) for word in ("impossible", "implausible"))
+    kind = "measured" if all(row.table == "measured" for row in rows) else "printed"
+    return (
+        f"{impossible} of {len(rows)} {kind} numbers of days are impossible: however they were rounded, they imply "
+        f"more FLOP/s than the GPU's dense peak. {implausible} are implausible, above {IMPLAUSIBLE:.0%} of it, beyond "
+        "any published training."
+    )
 
 
 def queue_summary(rows: Sequence[Audited]) -> list[str]:

@@ -126,7 +126,7 @@ def compose(*readings: Reading) -> Content:
         ablation=(ablation := ablation_rows(runs.records)),
         ablation_text=ablation_text(runs.records) if ablation else (),
         figures=[figure for figure in all_figures(found) if any("measured" in panel.origin for panel in figure.panels)],
-        audit=audit_summary(audited) if audited else (),
+        audit=[audit_summary(audited)] if audited else (),
     )
 
 
@@ -146,7 +146,7 @@ def _published() -> Content:
         figures=[*all_figures(()), *further()],
         claims_text=f"{counts_text(checked)} {origins(checked)}",
         claims=tables(checked),
-        audit=[*audit_summary(rows), *queue_summary(rows)],
+        audit=[audit_summary(rows), *queue_summary(rows)],
         audit_without_queue=queue_rows(rows),
         audit_grids=[audit_grid(table, rows) for table in TABLES],
         causes=causes(rows, ()),

@@ -1,4 +1,5 @@
-"""The paper's tables as printed, with a run's measurements beside: rows for machines, and a layout for people."""
+"""The paper's tables as printed, with a run's measurements beside: all columns, and numbers as the paper writes
+them."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from typing import Any, Literal, get_args
 
 from .. import models
 from ..console import UserError
-from ..formats import by_machine, significant, yes
+from ..formats import yes
 from ..money.prices import gpu_prices, parts, servers
-from ..paper.tables import TABLES, Place, Table, cells, printed, printed_recipes, published_settings
-from ..record import DEFAULT, Clock, Record, other
+from ..paper.tables import TABLES, Place, Table, cells, printed_recipes, published_settings
+from ..record import DEFAULT, Clock, Record
 from ..run.settings_search import searches
 from ..run.verdict import Verdict, comparable_with_cell
 
@@ -48,13 +49,9 @@ def rows(
     return [_with(row, _of_best(best.get((row["model"], row["gpu"], row["gpus"])))) for row in found]
 
 
-def layout(table: Number, found: Rows) -> Rows:
-    """Lay out the rows as the paper does. Tables 1 and 4 have a row for each model and a column for each machine, with
-    measured days in brackets, by the judging clock and after a slash by the other. Other tables have all columns but
-    the source, with numbers in the paper's notation."""
-    if table not in TABLES:
-        return [{key: _shown(key, value) for key, value in row.items() if key != "source"} for row in found]
-    return by_machine({(row["model"], row["gpu"], row["gpus"]): _cell(row) for row in found})
+def layout(found: Rows) -> Rows:
+    """Return all columns of a table but the source, with numbers in the paper's notation."""
+    return [{key: _shown(key, value) for key, value in row.items() if key != "source"} for row in found]
 
 
 def _shown(column: str, value: Any) -> Any:
@@ -64,18 +61,6 @@ def _shown(column: str, value: Any) -> Any:
         size, letter = next((size, letter) for size, letter in _SIZES if value >= size)
         return f"{value / size:.1f}{letter}" if letter == "B" else f"{value / size:g}{letter}"
     return value
-
-
-def _cell(row: dict[str, Any]) -> str:
-    expected = printed(row["state"], row["days"])
-    if "clock" not in row:
-        return expected
-    measured, beside = (row[f"{clock}_days"] for clock in (row["clock"], other(row["clock"])))
-    if measured is not None:
-        return f"{expected} ({significant(measured)}{'' if beside is None else f' / {significant(beside)}'})"
-    if row.get("verdict") not in (None, "not_measured"):
-        return f"{expected} (-)"
-    return expected
 
 
 def _with(row: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
-from ..formats import are, by_machine, cell_text, counted, first, from_to, listing
+from ..formats import are, cell_text, counted, first, from_to, listing
 from ..paper.measured_days import measured
 from ..paper.tables import AtPlace, Cell, State, Table, cells, printed
 from ..predict.forecast import Forecast, best_of_search, corrected, printed_row
 from ..predict.traces import PAPER_STACK, Traced
-from ..record import DAYS, DEFAULT, Clock
+from ..record import BY_DAYS, DAYS, DEFAULT, Clock
 from .verdict import PROJECTED, Verdict, Word
 
 PAPER_VERSIONS = "torch 2.3.1, transformers 4.42.3"  # as the authors' release v1.0.0 pins them; see locks/paper.lock
@@ -236,15 +236,14 @@ def title(table: Table, by: Clock = DEFAULT) -> str:
     return f"Table {table}, corrected: predicted {what} (not the paper's numbers)"
 
 
-def layout(rows: Sequence[Corrected]) -> Rows:
-    """Return a row for each model, with a column for each machine: days, their interval and the printed days."""
-    return by_machine({row.place: _cell_text(row) for row in rows})
-
-
-def _cell_text(row: Corrected) -> str:
-    interval = f" [{row.interval}]" if row.interval else ""
-    origin = "" if row.origin == "predicted" else f" {row.origin}"
-    return f"{shown_days(row)}{origin}{interval} ({'; '.join([row.printed, *others(row)])})"
+def headline(table: Table, by: Clock, rows: Sequence[Corrected], modern: bool = False) -> str:
+    """Return a sentence that compares the days with the printed ones; with `modern` those of today's software."""
+    pairs = [(row.modern_days if modern else row.days, row.printed_days) for row in rows]
+    ratios = [days / printed_days for days, printed_days in pairs if days and printed_days]
+    what = "one waits" if by == "true" else "the authors' clock shows"
+    with_ = "with today's software " if modern else ""
+    middle = f"{with_}{what} {median(ratios):.2f} times the printed days" if ratios else "no cell has printed days"
+    return f"Table {table} {BY_DAYS[by]}: {middle} in the median ({from_to(ratios, '.2f')})."
 
 
 def shown_days(row: Corrected) -> str:
