@@ -52,7 +52,7 @@ def assert_judged(folder: Path) -> None:
     for name in FILES:
         assert (folder / name).is_file(), name
     assert len(json.loads((folder / "verdicts.json").read_text())) == 288
-    assert "Of the 288 cells of Tables 1 and 4, none was compared" in (folder / "report.md").read_text()
+    assert "No number of the paper was measured" in (folder / "report.md").read_text()
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_without_a_run_it_reports_the_published_numbers(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
     assert "there is no run here, these are the published numbers alone" in found.stdout
     assert "144 not measured.\n" in found.stdout
-    assert "0 without a reference" not in found.stdout, "Table 4 has a cell whose mark is lost"
+    assert "0 had no printed number" not in found.stdout, "Table 4 has a cell whose mark is lost"
     assert "# Report on the published numbers" in (tmp_path / "new" / "place" / "report.md").read_text()
     assert (tmp_path / "new" / "place" / "report.html").is_file()
 
@@ -324,13 +324,13 @@ def test_report_opens_with_a_sentence_for_each_clock_the_chosen_one_first(tmp_pa
     text, drawn = (tmp_path / "run" / name for name in ("report.md", "report.html"))
     with drawing():
         output = repro("report", folder).stdout
-    assert output.startswith(f"VERDICT\n\n{true} measured.\n{by_authors}\n")
+    assert output.startswith(f"{true} measured.\n{by_authors}\n")
     assert f"> {true} measured.\n>\n> {by_authors}\n" in text.read_text()
     assert by_authors in unescape(drawn.read_text())
     again = repro("report", folder, "--by", "authors")
     assert again.returncode == 0, "a report judges, and fails no one"
-    assert "compared by the authors' clock: 0 reproduced, 1 differing (1 faster)" in again.stdout.splitlines()[2]
-    assert again.stdout.splitlines()[3] == "By true days, of 1 cell: 1 reproduced, 0 differing."
+    assert "compared by the authors' clock: 0 reproduced, 1 differing (1 faster)" in again.stdout.splitlines()[0]
+    assert again.stdout.splitlines()[1] == "By true days, of 1 cell: 1 reproduced, 0 differing."
     assert f"report {folder} --by authors" in text.read_text(), "the command that gives this report"
     assert f"claims --measured {folder} --by authors" in text.read_text()
 
@@ -339,7 +339,7 @@ def test_the_h100_report_has_the_true_days_and_small_beside_them_the_authors() -
     content = compose(*(read(ROOT / "results" / "h100" / folder) for folder in ("text", "vision")))
     assert content.headline.quote == (
         "Of the 288 cells of Tables 1 and 4, 14 were compared by true days: 8 reproduced, 6 differing (6 slower); 273 "
-        "were not measured, 1 without a reference."
+        "were not measured, 1 had no printed number to compare with."
     )
     assert content.headline.beside == (
         "By the authors' clock, of 14 cells: 5 reproduced, 9 differing (7 faster, 2 slower)."
@@ -384,7 +384,7 @@ def test_a_run_on_a_gpu_of_the_paper_that_stands_for_no_cell_says_why() -> None:
     assert not any("Why not" in line for line in summary(judge_tables(both, 0.15), [device], both))
 
 
-def test_a_cell_without_a_reference_is_reported_in_words_true_of_a_lost_mark_and_of_larger_hosts(
+def test_a_cell_without_a_printed_number_is_reported_in_words_true_of_a_lost_mark_and_of_larger_hosts(
     tmp_path: Path,
 ) -> None:
     on_a_larger_host = [
@@ -395,8 +395,10 @@ def test_a_cell_without_a_reference_is_reported_in_words_true_of_a_lost_mark_and
     ]
     lost = record("convnext", "naive", 90.0, gpu="H100", count=1)
     content = compose(read(results_folder(tmp_path / "run", lost, *on_a_larger_host)))
-    assert content.headline.quote.endswith(", 2 without a reference.")
-    assert all(line.endswith(" not measured, 1 without a reference.") for line in content.headline.behind[:2])
+    assert content.headline.quote.endswith(", 2 had no printed number to compare with.")
+    assert all(
+        line.endswith(" not measured, 1 had no printed number to compare with.") for line in content.headline.behind[:2]
+    )
     meanings = {kind: meaning for kind, _, meaning in content.grids[0].kinds}
     assert meanings["no_reference"] == "no reference: the paper's mark is lost, or its jobs had too little host memory"
 
@@ -1119,3 +1121,10 @@ def test_what_a_run_says_cannot_put_markup_into_the_page(pages: tuple[str, str])
 def test_a_report_is_kept_beside_the_run_that_is_kept(kept: Content) -> None:
     assert f"> {kept.headline.quote}" in (KEPT / "report.md").read_text()
     assert kept.headline.quote in (KEPT / "report.html").read_text()
+
+
+def test_a_model_of_ones_own_begins_with_its_days_and_names_no_cell_of_the_paper(tmp_path: Path) -> None:
+    output = repro("report", str(ROOT / "results" / "llama-h100"), "--out", str(tmp_path)).stdout
+    assert output.startswith("llama-1a63bce6 takes 3.6 days on 1 x H100 with free_lunch settings.\n")
+    assert "288 cells" not in output
+    assert "of its 144 cells" not in output

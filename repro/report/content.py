@@ -40,8 +40,8 @@ from .terminal import (
     legend,
     nearest_paper_gpu,
     notes_on,
+    opening,
     projected_rows,
-    sentences,
     settings_text,
     summary,
     trial_rows,
@@ -189,7 +189,7 @@ def _title(runs: Joined | None) -> str:
 def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], runs: Joined | None) -> Headline:
     counts = Counter(verdict.verdict for verdict in verdicts)
     reproduced, failed = counts["reproduced"], sum(counts[word] for word in FAILED)
-    quote, beside = sentences(verdicts)
+    quote, *others = opening(verdicts, runs.records if runs else ())
     behind = list(lines)
     if runs and (records := runs.records):
         statuses = Counter(record.status.replace("_", " ") for record in records)
@@ -204,7 +204,7 @@ def _headline(verdicts: Sequence[Verdict], lines: Sequence[str], runs: Joined | 
         behind += runs.notes
     by_projection = sum(counts[word] for word in PROJECTED)
     return Headline(
-        quote, beside, behind, reproduced + failed, reproduced, failed, counts["not_measured"], by_projection
+        quote, " ".join(others), behind, reproduced + failed, reproduced, failed, counts["not_measured"], by_projection
     )
 
 
@@ -344,7 +344,7 @@ VERDICTS = {
     "projected_faster": ("≈▼", "projected, faster than printed"),
     "projected_slower": ("≈▲", "projected, slower than printed"),
     "projected_feasibility_differs": ("≈✗", "projected: feasible in one, out of memory in the other"),
-    "projected_no_reference": ("≈?", "projected, without a reference"),
+    "projected_no_reference": ("≈?", "projected, without a printed number to compare with"),
 }
 AUDIT = {
     "impossible": ("✗", "impossible: above the GPU's dense peak, however the days were rounded"),

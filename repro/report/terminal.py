@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import datafile, models
+from ..claims import check_all
 from ..formats import Format, are, as_json, counted, first, from_to, listing, percent, render, significant, were
 from ..machine.devices import Device
 from ..machine.environment import Environment
@@ -14,7 +15,9 @@ from ..paper.arithmetic import by_place, paper_gpu
 from ..paper.gpus import find, most_like, paper_gpus
 from ..paper.settings import NAIVE
 from ..paper.tables import TABLES, TOLERANCE, Table
-from ..record import BY_DAYS, DAYS, Record, other
+from ..predict.audit import audit
+from ..record import BY_DAYS, DAYS, DEFAULT, Record, other
+from ..run.corrected import corrected_table, headline
 from ..run.reading import Reading
 from ..run.settings_search import Search, searches
 from ..run.verdict import FAILED, PROJECTED, PROJECTED_FAILED, Verdict, Word, differing, explain
@@ -25,6 +28,7 @@ from .methods import LEGEND, method_losses, method_rows
 _GIB = 2**30
 _NEARLY = 0.9  # least limit over the paper card's memory: CUDA takes part of a card's memory, but not of a limit
 _CLOCKS_DIFFER = 0.1
+_HAD_NO_NUMBER = "had no printed number to compare with"
 _DISTURBED = 2.0  # slowest over fastest round, above which another process is likely
 
 
@@ -98,7 +102,7 @@ def report(
             {
                 "trials": [datafile.to_json(record) | folders.get(record.id, {}) for record in published],
                 "verdicts": [verdict.row() for verdict in verdicts],
-                "headline": " ".join(filter(None, sentences(verdicts))),
+                "headline": " ".join(opening(verdicts, records)),
                 "tolerance": verdicts[0].tolerance,
                 "summary": summary(verdicts, devices, records, environments),
                 "searches": [_search(each) for each in searches(records) if each.guided],
@@ -106,8 +110,7 @@ def report(
                 "ablation": ablation_rows(records),
             }
         )
-    text_of_all = summary(verdicts, devices, records, environments)
-    parts = ["VERDICT", "\n".join(filter(None, sentences(verdicts))), *text_of_all]
+    parts = ["\n".join(opening(verdicts, records)), *summary(verdicts, devices, records, environments)]
     compared = compared_rows(verdicts)
     if compared:
         parts += ["CELLS COMPARED WITH THE PAPER", render(compared, "text"), *_bullets(failures(verdicts))]
@@ -157,6 +160,57 @@ def _search(search: Search) -> dict[str, Any]:
     }
 
 
+def opening(verdicts: Sequence[Verdict], records: Sequence[Record]) -> list[str]:
+    """Return the sentences with which a report begins: the days of models of one's own; what ran, where it was all on
+    CPUs; else how the cells of Tables 1 and 4 compare."""
+    if own := [each for each in searches(records, verdicts[0].clock) if models.is_own(each.recipe)]:
+        return list(filter(None, map(_days, own)))
+    if records and all(record.device == "cpu" for record in records):
+        return [_everything_works(records), without_gpu()]
+    return list(filter(None, sentences(verdicts)))
+
+
+def _days(search: Search) -> str:
+    """Return a sentence on the days of a model of one's own on a machine; empty where nothing was timed."""
+    ran = {
+        id: search.standing[id].derived.true_days
+        for id in dict.fromkeys((NAIVE.id, *search.standing))
+        if id in search.standing
+    }
+    known = {id: days for id, days in ran.items() if days is not None}
+    if not known:
+        return ""
+    first, *others = known if NAIVE.id in known else sorted(known, key=known.__getitem__)
+    where = search.machine.replace("1 x cpu", "this CPU").replace("x cpu", "processes of this CPU")
+    text = f"{search.recipe} takes {significant(known[first], 2)} days on {where} with {first} settings"
+    best = min(others, key=known.__getitem__, default=None)
+    return f"{text}{f'; with {best} {significant(known[best], 2)}' if best else ''}."
+
+
+def _everything_works(records: Sequence[Record]) -> str:
+    """Return a sentence on how many settings ran on a CPU, which verifies no number of the paper."""
+    ran = sum(Answer.of(record).was_timed for record in records)
+    scale = " at tiny scale" if all(record.scale == "tiny" for record in records) else ""
+    well = "everything works here" if ran == len(records) else f"{len(records) - ran} did not, for the reasons below"
+    return (
+        f"{ran} of {len(records)} settings ran on this CPU{scale}: {well}. No number of the paper was measured; that "
+        "needs one of its GPUs."
+    )
+
+
+def without_gpu() -> str:
+    """Return a sentence on what this checkout finds without a GPU."""
+    verdicts = Counter(claim.verdict for claim in check_all(None, DEFAULT))
+    audited = audit()
+    impossible = sum(row.verdict == "impossible" for row in audited)
+    holding = verdicts["holds"] + verdicts["holds_by_rounding"]
+    waited = headline("1", DEFAULT, corrected_table("1")).rstrip(".")
+    return (
+        f"Without a GPU: {holding} of the papers' claims hold and {verdicts['differs']} differ (claims); {impossible} "
+        f"of {len(audited)} printed numbers of days cannot be true (audit); {waited} (table 1 --by true)."
+    )
+
+
 def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
     """Return one sentence that counts the cells of Tables 1 and 4 by the judging clock, and one by the other, empty
     where that compares none. The first has the tolerance if it is not the default."""
@@ -169,7 +223,7 @@ def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
     if missing:
         quote += f"; {missing} {were(missing)} not measured"
     if counts["no_reference"]:
-        quote += f", {counts['no_reference']} without a reference"
+        quote += f", {counts['no_reference']} {_HAD_NO_NUMBER}"
     if projected := projected_text(counts):
         quote += f"; {projected}"
     if tolerance != TOLERANCE:
@@ -186,7 +240,7 @@ def projected_text(counts: Mapping[Word, int]) -> str:
     differ = f"{failed} differing{f' ({differing(counts, PROJECTED_FAILED)})' if failed else ''}"
     text = f"{cells} {were(cells)} projected, not measured: {counts['projected_reproduced']} reproduced, {differ}"
     if lost := counts["projected_no_reference"]:
-        text += f", {lost} without a reference"
+        text += f", {lost} {_HAD_NO_NUMBER}"
     return text
 
 
@@ -206,10 +260,13 @@ def summary(
     records: Sequence[Record],
     environments: Sequence[Environment] = (),
 ) -> list[str]:
-    """Return sentences on what was verified; the first is on Table 1. Each has the counts by both clocks. Then
-    come the stack of what was compared, and differences of the stack from its versions or lock."""
+    """Return sentences on what was verified, each with the counts by both clocks; nothing where all was on CPUs, or of
+    models of one's own. Then come the stack of what was compared, and differences of the stack from its versions or
+    lock."""
     lines = []
-    for table in TABLES:
+    on_cpus = bool(records) and all(record.device == "cpu" for record in records)
+    papers = not records or not all(on_cpus or models.is_own(record.recipe) for record in records)
+    for table in TABLES if papers else ():
         rows = [verdict for verdict in verdicts if verdict.table == table]
         clock = rows[0].clock
         counts, beside = (Counter(verdict.by(each).verdict for verdict in rows) for each in (clock, other(clock)))
@@ -224,20 +281,18 @@ def summary(
         if projected := projected_text(counts):
             text += f"; {projected}"
         if counts["no_reference"]:  # of measured cells: an unmeasured cell with a lost mark counts as not measured
-            text += f", {counts['no_reference']} without a reference"
+            text += f", {counts['no_reference']} {_HAD_NO_NUMBER}"
         lines.append(f"{text}.")
     stacks = dict.fromkeys(each.stack for each in environments if each.stack)
     if stacks and any(verdict.compared or verdict.projected for verdict in verdicts):
         lines.append(f"Measured on {' and on '.join(stacks)}; the printed days are of the paper's stack.")
     unverified = [table for table in TABLES if not any(v.compared for v in verdicts if v.table == table)]
-    if devices is None:
+    if not papers:
+        pass
+    elif devices is None:
         lines.append("Why not: there is no run here, these are the published numbers alone.")
-    elif all(record.device == "cpu" for record in records) and not devices:
-        tiny = all(record.scale == "tiny" for record in records)
-        here = f"What was measured here is this CPU{', on tiny recipes' if tiny else ''}."
-        if not any(Answer.of(record).was_timed for record in records):
-            here = "None of its trials was measured."
-        lines.append(f"Why not: no GPU took part in this run. {here}")
+    elif not records:
+        lines.append("None of its trials was measured.")
     elif devices and not any(device.gpu and device.gpu.paper_name for device in devices):
         lines.append(f"Why not: the paper has no {devices[0].name}; its four are {listing(paper_gpus())}.")
     elif unverified:
@@ -332,7 +387,7 @@ def _verdict_row(verdict: Verdict) -> dict[str, Any]:
         "table": verdict.table,
         "model": verdict.model,
         "GPUs": f"{verdict.gpus} x {verdict.gpu}",
-        "expected days": verdict.expected_days if verdict.expected_days is not None else verdict.expected,
+        "printed days": verdict.expected_days if verdict.expected_days is not None else verdict.expected,
         DAYS[verdict.clock]: verdict.chosen.days,
         "verdict": verdict.verdict,
         DAYS[beside]: verdict.by(beside).days,
