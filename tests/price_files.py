@@ -39,10 +39,10 @@ def rate_table(from_: str, to: str, rate: float = 1.25, quoted: str = "2026-11-0
 
 
 def spot_table(checkpoint: str = "2m", restart: str = "10m") -> str:
-    return f'[spot]\nrestart = "{restart}"\nsource = "tried"\n' + (
+    return f'[[spot]]\nrestart = "{restart}"\nsource = "tried"\n' + (
         f'checkpoint = "{checkpoint}"\n' if checkpoint else ""
     )
 
 
 def storage_table(price: float) -> str:
-    return f'[storage]\nprice = {price}\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
+    return f'[[storage]]\nprice = {price}\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'

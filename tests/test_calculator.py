@@ -161,7 +161,7 @@ BAD_INPUT = [
     ("--pue 0.9", "--pue 0.9: expected from 1, the machine itself, to 10"),
     ("--pue 1.1..110", "--pue 1.1..110: expected from 1, the machine itself, to 10"),
     ("--co2 Atlantis", "--co2 Atlantis: expected a number from 0 up"),
-    ("--storage 1GB", "--storage 1GB needs the price of a GB and month: [storage] in --prices"),
+    ("--storage 1GB", "--storage 1GB needs the price of a GB and month: [[storage]] in --prices"),
     ("--currency EUR", "--currency EUR: the comment's sums are in USD; give --machine and --rent"),
     ("--currency GBP --machine 8 --rent 1", "the comment's electricity is in EUR; give --electricity, or a [[rate]]"),
 ]

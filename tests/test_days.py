@@ -114,9 +114,9 @@ def test_a_measurement_answers_for_its_own_stack_and_stands_beside_the_other() -
     assert (todays.days.value, todays.origin) == (34.256, "measured")
     assert "on the paper's stack (transformers 4.42.3)" in papers.source
     assert "on today's stack (torch 2.11.0, timm 1.0.31)" in todays.source
-    assert papers.beside.measured == todays.beside.measured == 34.256
-    assert todays.beside.predicted == 34.4
-    assert papers.beside.measured_on == "torch 2.11.0, timm 1.0.31"
+    assert papers.measured == todays.measured == 34.256
+    assert todays.predicted == 34.4
+    assert papers.measured_on == "torch 2.11.0, timm 1.0.31"
     asked = ("predict", "--gpu", "H100", "--models", "vit", "--methods", "free-lunch")
     [row] = answer(*asked)
     assert (row["days"], row["origin"], row["predicted_days"]) == (34.256, "measured", pytest.approx(34.4, abs=0.05))

@@ -322,7 +322,7 @@ def test_cost_takes_the_days_and_the_time_of_a_checkpoint_from_a_training(kept: 
     assert (rows[0]["days"], rows[0]["origin"]) == (200, "measured")
     assert rows[0]["source"] == f"{kept}, train.py, free_lunch, on today's stack (unknown versions)"
     faced = Interruptions(12, 2 / 60, 10 / 60)
-    assert rows[0]["rent_days"] == pytest.approx(expected(4800, daly(faced), faced).time / 24, abs=1e-3)
+    assert rows[0]["rent_days"] == pytest.approx(expected(4800, daly(faced), faced) / 24, abs=1e-3)
     assert rows[1] == rows[0], "what was measured counts before the price file"
 
 

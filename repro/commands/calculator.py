@@ -58,8 +58,8 @@ def read_storage(size: str | None, unit: str, prices: PriceList) -> float:
         return 0.0
     gigabytes = formats.bytes_(size, "--storage") / 1e9
     if prices.storage is None:
-        raise UserError(f"--storage {size} needs the price of a GB and month: [storage] in --prices, docs/prices.md")
-    price = read_sum(f"{prices.storage.price:.15f}{prices.storage.currency}", "[storage] price", unit, prices)
+        raise UserError(f"--storage {size} needs the price of a GB and month: [[storage]] in --prices, docs/prices.md")
+    price = read_sum(f"{prices.storage.price:.15f}{prices.storage.currency}", "[[storage]] price", unit, prices)
     return gigabytes * price.value / _HOURS_A_MONTH
 
 

@@ -17,7 +17,7 @@ from ..money.offers import Costs, Offer, kilowatts
 from ..money.prices import GpuPrice, PriceList, Rental, SystemPrice, canonical_gpu, old, price_list, serving, worth
 from ..money.spot import Interruptions
 from ..paper.custom_gpu import custom_gpu
-from ..paper.gpus import CustomGpu, Gpu, by_name, paper_gpus
+from ..paper.gpus import Gpu, by_name, paper_gpus
 from ..train import kept
 from . import calculator
 from .calculator import read_currency, read_storage, read_sum
@@ -46,9 +46,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--methods", choices=("modern", "modern:exact"), help="days with the parts of today's software: docs/modern.md")
     add("--prices", type=formats.path, metavar="FILE", help="TOML with prices of your own, which replace ours")
     add("--currency", metavar="CODE", help="currency of all sums, such as EUR (default: USD)")
-    add("--interrupted-every", metavar="12h", help="count spot instances, interrupted so often: [spot] in --prices")
+    add("--interrupted-every", metavar="12h", help="count spot instances, interrupted so often: [[spot]] in --prices")
     add("--electricity", metavar="SUM", help="price of a kWh, which the owner pays")
-    add("--storage", metavar="900GB", help="data that the renter keeps during a run: [storage] in --prices")
+    add("--storage", metavar="900GB", help="data that the renter keeps during a run: [[storage]] in --prices")
     add("--all", action="store_true", help="show all rows")
     add_format(parser)
     calculator.add_options(parser)
@@ -60,7 +60,7 @@ class _Asked:
 
     known: ModelDays
     costs: Costs
-    gpu: CustomGpu | str | None
+    gpu: str | None
     gpus: int | None
     budget: float | None
     deadline: float | None
@@ -117,7 +117,7 @@ def _asked(given: argparse.Namespace) -> _Asked:
     if custom and custom.price and custom.quoted:
         price = GpuPrice(custom.name, *custom.price, custom.quoted, custom.source)
         prices = replace(prices, gpus=prices.gpus | {custom.name: price})
-    gpu = custom or (None if given.gpu is None else canonical_gpu(given.gpu, "--gpu"))
+    gpu = custom.name if custom else given.gpu and canonical_gpu(given.gpu, "--gpu")
     measurements, checkpoint = _of_training(given)
     faced = _interruptions(given.interrupted_every, prices, checkpoint)
     kwh = None if given.electricity is None else read_sum(given.electricity, "--electricity", unit, prices)
@@ -151,10 +151,10 @@ def _interruptions(every: str | None, prices: PriceList, measured: float | None)
     option = f"--interrupted-every {every}"
     between = formats.seconds(every, "--interrupted-every") / 3600
     if prices.spot is None:
-        raise UserError(f"{option} needs the times of a restart and a checkpoint: [spot] in --prices, docs/prices.md")
+        raise UserError(f"{option} needs the times of a restart and a checkpoint: [[spot]] in --prices, docs/prices.md")
     checkpoint = measured or prices.spot.checkpoint
     if checkpoint is None:
-        raise UserError(f"{option} needs checkpoint in [spot] of --prices, or --measured with a folder of train.py")
+        raise UserError(f"{option} needs checkpoint in [[spot]] of --prices, or --measured with a folder of train.py")
     if checkpoint >= between:
         raise UserError(
             f"{option}: expected more than a checkpoint takes, {significant(checkpoint * 60)} min, as most would be "
@@ -166,15 +166,13 @@ def _interruptions(every: str | None, prices: PriceList, measured: float | None)
 def _days(asked: _Asked) -> list[TrainingDays]:
     """Return the days on any number of the GPUs asked for: where none is named, the paper's, those that the user's file
     has prices of, and measured ones. Raise UserError where the number asked for has none, naming those that have."""
-    known, gpus = asked.known, asked.gpus
-    gpu = asked.gpu.name if isinstance(asked.gpu, CustomGpu) else asked.gpu
-    compared = [asked.gpu] if isinstance(asked.gpu, CustomGpu) else _compared(asked)
+    known, gpu, gpus, compared = asked.known, asked.gpu, asked.gpus, _compared(asked)
     there = [row for row in known.everywhere(compared) if gpu in (None, row.gpu)]
     if gpu and gpus and compared and gpus not in [row.gpus for row in there]:
         there += filter(None, [known.on(compared[0], gpus)])
     if not any(gpus in (None, row.gpus) for row in there):
         what = f"nobody knows how long {known.recipe.id} takes"
-        if asked.known.asked.by == "printed":
+        if known.asked.by == "printed":
             what = f"the paper prints no days of {known.recipe.id}"
         elif known.foretells(gpus):
             what = f"{known.recipe.id} does not train"
@@ -185,9 +183,11 @@ def _days(asked: _Asked) -> list[TrainingDays]:
 
 
 def _compared(asked: _Asked) -> list[Gpu]:
+    if asked.costs.custom is not None:
+        return [asked.costs.custom]
     own = asked.costs.prices.own
     priced = {row.name if isinstance(row, GpuPrice) else row.gpu for row in own if not isinstance(row, SystemPrice)}
-    names = [asked.gpu] if isinstance(asked.gpu, str) else dict.fromkeys([*paper_gpus(), *sorted(priced)])
+    names = [asked.gpu] if asked.gpu else dict.fromkeys([*paper_gpus(), *sorted(priced)])
     return [by_name()[name] for name in names if name in by_name()]
 
 
@@ -265,71 +265,62 @@ def _unused(days: Sequence[TrainingDays], prices: PriceList) -> Iterable[str]:
 
 
 def _columns(asked: _Asked, fitting: set[Offer]) -> list[Column]:
-    unit, runs = asked.costs.currency, asked.costs.runs
-    suffix = unit.lower()
-
-    def first(offer: Offer) -> int | None:
-        return None if offer.pays_from is None else first_run(offer.pays_from.value)
-
-    def a_run(offer: Offer) -> float | None:
-        return None if offer.rented is None else finite(offer.rented.cost / runs, 2)
-
-    def own(bound: str) -> Column:
-        name = f"own{'' if bound == 'value' else f'_{bound}'}_a_run_{suffix}"
-        heading = f"own {unit} a run" if bound == "value" else ""
-        return Column(
-            name,
-            lambda offer: offer.own and finite(getattr(offer.own, bound), 2),
-            heading,
-            lambda o: _sum(o.own and o.own.value),
-        )
-
+    """Return the columns: what people see, in the order of their table, and what CSV and JSON have besides."""
+    unit, runs, lifespan = asked.costs.currency, asked.costs.runs, lifespan_years() * DAYS_A_YEAR
+    suffix, days = unit.lower(), "true days" if asked.known.asked.by == "true" else "days"
     return [
         Column("machine", lambda offer: offer.run.machine, "machine"),
-        Column("gpu", lambda offer: offer.run.gpu),
-        Column("gpus", lambda offer: offer.run.gpus),
+        Column("days", lambda offer: finite(offer.run.days.value, 3), days, _days_text),
+        Column("printed_days", lambda offer: offer.run.printed, "printed days"),
+        Column(f"price_{suffix}", lambda offer: finite(offer.price, 2), f"price {unit}", _sum),
         Column(
-            "days",
-            lambda offer: finite(offer.run.days.value, 3),
-            "days" if asked.known.asked.by != "true" else "true days",
-            lambda offer: f"{significant(offer.run.days.value)} {offer.run.origin}",
+            f"own_a_run_{suffix}", lambda offer: offer.own and finite(offer.own.value, 2), f"own {unit} a run", _sum
         ),
-        Column("origin", lambda offer: offer.run.origin),
-        Column("days_low", lambda offer: offer.run.bounds and finite(offer.run.bounds[0], 3)),
-        Column("days_high", lambda offer: offer.run.bounds and finite(offer.run.bounds[1], 3)),
-        Column("printed_days", lambda offer: offer.run.beside.printed, "printed days"),
-        Column("predicted_days", lambda offer: offer.run.beside.predicted),
-        Column("measured_days", lambda offer: offer.run.beside.measured),
-        Column("measured_on", lambda offer: offer.run.beside.measured_on),
         Column(
-            f"price_{suffix}", lambda offer: finite(offer.price, 2), f"price {unit}", lambda offer: _sum(offer.price)
+            f"rent_a_run_{suffix}",
+            lambda offer: offer.rented and finite(offer.rented.cost / runs, 2),
+            f"rent {unit} a run",
+            _sum,
         ),
-        own("value"),
-        own("low"),
-        own("high"),
-        Column(f"electricity_a_run_{suffix}", lambda offer: finite(offer.electricity.value, 2)),
-        Column(f"rent_a_run_{suffix}", a_run, f"rent {unit} a run", lambda offer: _sum(a_run(offer))),
-        Column(f"rent_{suffix}", lambda offer: offer.rented and offer.rented.cost),
-        Column("rent_days", lambda offer: offer.rented and finite(offer.rented.days, 3)),
         Column("provider", lambda offer: offer.rented and offer.rented.rental.provider, "at"),
-        Column("terms", lambda offer: offer.rented and offer.rented.rental.terms),
-        Column("interruptions", lambda offer: offer.rented and finite(offer.rented.interruptions, 2)),
         Column(
             "owning_pays_from_run",
-            first,
+            lambda offer: offer.pays_from and first_run(offer.pays_from.value),
             "owning pays from run",
-            lambda offer: first(offer) or ("never" if offer.pays_from else None),
+            _run_text,
         ),
         Column("more_gpus_pay", lambda offer: offer.more_pay, "more GPUs pay"),
+        Column("gpu", lambda offer: offer.run.gpu),
+        Column("gpus", lambda offer: offer.run.gpus),
+        Column("origin", lambda offer: offer.run.origin),
+        Column("source", lambda offer: offer.run.source),
+        Column("days_low", lambda offer: offer.run.bounds and finite(offer.run.bounds[0], 3)),
+        Column("days_high", lambda offer: offer.run.bounds and finite(offer.run.bounds[1], 3)),
+        Column("predicted_days", lambda offer: offer.run.predicted),
+        Column("measured_days", lambda offer: offer.run.measured),
+        Column("measured_on", lambda offer: offer.run.measured_on),
+        Column(f"own_low_a_run_{suffix}", lambda offer: offer.own and finite(offer.own.low, 2)),
+        Column(f"own_high_a_run_{suffix}", lambda offer: offer.own and finite(offer.own.high, 2)),
+        Column(f"electricity_a_run_{suffix}", lambda offer: finite(offer.electricity.value, 2)),
+        Column(f"rent_{suffix}", lambda offer: offer.rented and offer.rented.cost),
+        Column("rent_days", lambda offer: offer.rented and finite(offer.rented.days, 3)),
+        Column("rent_terms", lambda offer: offer.rented and offer.rented.rental.terms),
         Column("speedup", lambda offer: finite(offer.speedup, 3)),
         Column("efficiency", lambda offer: finite(offer.efficiency, 3)),
         Column("fits", lambda offer: offer in fitting),
-        Column("lasts", lambda offer: offer.run.days.value * runs <= lifespan_years() * DAYS_A_YEAR),
-        Column("source", lambda offer: offer.run.source),
+        Column("lasts", lambda offer: offer.run.days.value * runs <= lifespan),
         Column("quoted", lambda offer: offer.quoted and offer.quoted.isoformat()),
         Column("rent_quoted", lambda offer: offer.rented and offer.rented.rental.quoted.isoformat()),
     ]
 
 
-def _sum(value: float | None) -> str | None:
+def _days_text(days: float, offer: Offer) -> str:
+    return f"{significant(days)} {offer.run.origin}"
+
+
+def _run_text(run: int | None, offer: Offer) -> int | str | None:
+    return run or ("never" if offer.pays_from else None)
+
+
+def _sum(value: float | None, _: Offer) -> str | None:
     return None if value is None else f"{formats.sum_read(value):,.15g}"

@@ -50,12 +50,12 @@ MOST_ROWS, MOST_COLUMNS = 20, 100
 @dataclass(frozen=True)
 class Column:
     """A column: its key and its value of a row in CSV and JSON; where people see it, its heading and, if that is not
-    the value itself, its text."""
+    the value itself, the text of value and row."""
 
     key: str
     value: Callable[[Any], Any]
     heading: str = ""
-    text: Callable[[Any], Any] | None = None
+    text: Callable[[Any, Any], Any] = lambda value, row: value
 
 
 def screen(
@@ -75,7 +75,7 @@ def screen(
             return render(data, "csv")
         return as_json({"answer": answer, **more, "rows": data, "notes": list(notes)})
     shown = rows if every else rows[:MOST_ROWS]
-    people = [{each.heading: (each.text or each.value)(row) for each in columns if each.heading} for row in shown]
+    people = [{each.heading: each.text(each.value(row), row) for each in columns if each.heading} for row in shown]
     filled = [heading for heading in people[0] if any(row[heading] is not None for row in people)]
     people = [{heading: row[heading] for heading in filled} for row in people]
     left = [f"{counted(len(rows) - len(shown), 'more row')}: --all shows all."] if len(shown) < len(rows) else []

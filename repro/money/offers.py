@@ -17,7 +17,7 @@ from ..paper.gpus import CustomGpu, find
 from .breakeven import NOTHING, ONE, Case, first_run, lifespan_years
 from .days import TrainingDays
 from .prices import PriceList, Rental, machine_price, serving, worth
-from .spot import Expectation, Interruptions, daly, expected
+from .spot import Interruptions, daly, expected
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,11 @@ class Costs:
 @dataclass(frozen=True)
 class Rented:
     """All runs on a rental: their cost, storage included, and the days of one from start to end. On a spot instance
-    both are expected values, with the number of interruptions of a run."""
+    both are expected values."""
 
     rental: Rental
     cost: float
     days: float
-    interruptions: float | None
 
 
 Pays = Literal["yes", "no", "unsure"]
@@ -138,17 +137,16 @@ def _cheapest(run: TrainingDays, costs: Costs) -> Rented | None:
     found = []
     for rental in serving(costs.prices.rentals, run.gpu, run.gpus):
         each = worth(rental.currency, costs.currency, costs.prices.rates)
-        hours, interrupted = run.days.value * 24, None
+        hours = run.days.value * 24
         if rental.terms == "spot":
-            ends = expected(hours, daly(costs.faced), costs.faced) if costs.faced else Expectation(math.inf, 0)
-            hours, interrupted = ends.time, run.known(ends.interruptions)
+            hours = expected(hours, daly(costs.faced), costs.faced) if costs.faced else math.inf
         if each is None or math.isinf(hours):
             continue
         paid = rent(rental, run.gpus, hours * costs.runs) * each
         stored = run.known(costs.storage * hours * costs.runs)
         paid = paid if rental.terms == "reserved" else run.known(paid)
         # Rounded as printed: digits that are not shown must not exceed a budget.
-        found.append(Rented(rental, half_up(paid + stored, 2), run.known(hours / 24), interrupted))
+        found.append(Rented(rental, half_up(paid + stored, 2), run.known(hours / 24)))
     return min(found, key=lambda each: (sum_read(each.cost), days_read(each.days), each.rental.provider), default=None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -289,53 +289,44 @@ def old(quoted: date, today: date) -> bool:
 
 
 T = TypeVar("T")
-_LISTS: dict[str, type] = {"gpu": GpuPrice, "system": SystemPrice, "rental": Rental, "rate": Rate}
-_TABLES: dict[str, type] = {"storage": Storage, "spot": Spot}
+_KINDS = {"gpu": GpuPrice, "system": SystemPrice, "rental": Rental, "rate": Rate}
+_SECTIONS: dict[str, type] = {**_KINDS, "storage": Storage, "spot": Spot}
 
 
 def _over(ours: PriceList, file: Path) -> PriceList:
     data = tomlfile.read(file, "--prices", "a list of prices")
     for section in data:
-        if section not in _LISTS | _TABLES:
-            known = ", ".join([*(f"[[{name}]]" for name in _LISTS), *(f"[{name}]" for name in _TABLES)])
-            raise UserError(f"{file}: unknown key {tomlfile.shown(section)}; expected {known}")
-    listed: dict[str, list[Any]] = {
-        name: list(_rows(kind, name, data.get(name, []), file)) for name, kind in _LISTS.items()
-    }
-    for name, kind in _TABLES.items():
-        if name in data and not isinstance(data[name], dict):
-            raise UserError(f"{file}: {name} is no table; write it as [{name}]")
-        listed[name] = [tomlfile.table(kind, data[name], f"{file}, [{name}]")] if name in data else []
-    gpus = [_with_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(listed["gpu"], 1)]
+        if section not in _SECTIONS:
+            expected = ", ".join(f"[[{name}]]" for name in _SECTIONS)
+            raise UserError(f"{file}: unknown key {tomlfile.shown(section)}; expected {expected}")
+    gpus, systems, rentals, rates, storage, spot = (_rows(name, data.get(name, []), file) for name in _SECTIONS)
+    gpus = [_with_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(gpus, 1)]
+    rentals = [_with_known(row, "gpu", f"{file}, [[rental]] {n}") for n, row in enumerate(rentals, 1)]
     providers = {row.provider.casefold(): row.provider for row in ours.rentals}  # only the case may differ
-    rentals = [
-        replace(
-            _with_known(row, "gpu", f"{file}, [[rental]] {n}"),
-            provider=providers.get(row.provider.casefold(), row.provider),
-        )
-        for n, row in enumerate(listed["rental"], 1)
-    ]
+    rentals = [replace(row, provider=providers.get(row.provider.casefold(), row.provider)) for row in rentals]
     _once("gpu", [row.name for row in gpus], file)
-    _once("system", [row.gpus for row in listed["system"]], file)
+    _once("system", [row.gpus for row in systems], file)
     _once("rental", [_rental_key(row) for row in rentals], file)
-    _once("rate", [tuple(sorted((row.from_, row.to))) for row in listed["rate"]], file)  # one serves both directions
+    _once("rate", [tuple(sorted((row.from_, row.to))) for row in rates], file)  # one rate serves both directions
+    _once("storage", ["a price" for _ in storage], file)
+    _once("spot", ["restart" for _ in spot], file)
     left = [row for row in ours.rentals if not any(_stands_for(one, row) for one in rentals)]
     return PriceList(
         ours.gpus | {row.name: row for row in gpus},
-        ours.systems | {row.gpus: row for row in listed["system"]},
+        ours.systems | {row.gpus: row for row in systems},
         tuple({_rental_key(row): row for row in (*left, *rentals)}.values()),
-        tuple(listed["rate"]),
-        next(iter(listed["storage"]), None),
-        next(iter(listed["spot"]), None),
-        (*gpus, *listed["system"], *rentals),
+        tuple(rates),
+        next(iter(storage), None),
+        next(iter(spot), None),
+        (*gpus, *systems, *rentals),
     )
 
 
-def _rows(kind: type[T], section: str, listed: Any, file: Path) -> Iterator[T]:
+def _rows(section: str, listed: Any, file: Path) -> list[Any]:
     if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
         raise UserError(f"{file}: {section} is no list of tables; write each as [[{section}]]")
-    for number, row in enumerate(listed, 1):
-        yield tomlfile.table(kind, row, f"{file}, [[{section}]] {number}")
+    kind = _SECTIONS[section]
+    return [tomlfile.table(kind, row, f"{file}, [[{section}]] {number}") for number, row in enumerate(listed, 1)]
 
 
 def _with_known(row: T, field: str, place: str) -> T:

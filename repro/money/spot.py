@@ -22,14 +22,6 @@ class Interruptions:
     restart: float
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """The expected time from start to end, and the expected number of interruptions in it."""
-
-    time: float
-    interruptions: float
-
-
 def daly(faced: Interruptions) -> float:
     """Return the optimum training time between two checkpoints, by Daly's higher-order formula; the mean time between
     interruptions where checkpoints are too slow for the series."""
@@ -40,8 +32,8 @@ def daly(faced: Interruptions) -> float:
     return first_order * (1 + math.sqrt(ratio) / 3 + ratio / 9) - faced.checkpoint
 
 
-def expected(work: float, every: float, faced: Interruptions) -> Expectation:
-    """Return the expectation for `work` of training with a checkpoint after `every` and at the end.
+def expected(work: float, every: float, faced: Interruptions) -> float:
+    """Return the expected time from start to end of `work` of training, with a checkpoint after `every` and at the end.
 
     A stretch of length s (training and its checkpoint) ends when s passes without an interruption: Daly's complete
     model, M exp(R/M) (exp(s/M) - 1), with the last stretch as short as it is. Infinite where that exceeds a float.
@@ -54,7 +46,6 @@ def expected(work: float, every: float, faced: Interruptions) -> Expectation:
             for times, length in ((stretches - 1, every), (1, last))
             if times
         )
-        attempts = math.exp(faced.restart / faced.between)
-        return Expectation(faced.between * attempts * failures, attempts * failures)
+        return faced.between * math.exp(faced.restart / faced.between) * failures
     except OverflowError:
-        return Expectation(math.inf, math.inf)
+        return math.inf
