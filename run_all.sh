@@ -55,7 +55,7 @@ has() { # has STACK LOCK ...: whether the stack is set up with these locks
 
 needs_no_gpu() { # a command that measures nothing, and help
     case ${1-} in
-    recipes | settings | table | audit | claims | recommend | rent | breakeven | scaling | report | compare | slurm) return 0 ;;
+    recipes | settings | table | audit | claims | cost | report | compare | slurm) return 0 ;;
     esac
     is_help "$@"
 }
@@ -71,14 +71,16 @@ only_reads() { # a command that neither measures nor traces a model of one's own
     case ${1-} in torchrun | --repair | --with-*) return 1 ;; esac
     ! is_help "$@" || return 0
     case ${1-} in
-    audit | claims | table | predict | recommend | rent | breakeven | scaling | gpus | recipes | settings | compare) ;;
+    audit | claims | table | predict | cost | gpus | recipes | settings | compare) ;;
+    recommend | rent | breakeven | scaling) ;; # they name the command that took their place
     survey) [[ " $*" != *" --out"* ]] || return 1 ;; # its page is drawn by the stack
     *) return 1 ;;
     esac
     local word before=
     for word; do
         case "$before $word" in
-        *hf:* | *timm:* | *.py* | *--model*.toml*) return 1 ;;
+        *--gpu*.toml | *--prices*.toml) ;;
+        *hf:* | *timm:* | *.py* | *.toml) return 1 ;;
         esac
         before=$word
     done
@@ -140,7 +142,7 @@ fi
 platform=$(uname -sm)
 [[ $platform == 'Linux x86_64' ]] || die "what measures, or traces a model of your own, needs the locked stacks, which" \
     "are for Linux x86_64 with glibc, and this is $platform: take such a machine, or run 'python -m repro' with a stack" \
-    "of your own (Python 3.11 or newer); what only reads works here, such as $0 audit, claims, table, predict or recommend"
+    "of your own (Python 3.11 or newer); what only reads works here, such as $0 audit, claims, table, predict or cost"
 
 declare -A first=([cpu]=locks/cpu.lock [gpu]='requirements.lock locks/nvcc.lock' [volta]=locks/volta.lock)
 stack=

@@ -30,6 +30,12 @@ _MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # their results are i
 
 
 _RENAMED = {"--clock": "--by", "--corrected": "--by true"}
+_OLD_COMMANDS = {
+    "recommend": "cost MODEL",
+    "rent": "cost MODEL --terms rent",
+    "breakeven": "cost without a model, or cost MODEL --terms either",
+    "scaling": "cost MODEL --gpu NAME",
+}
 
 
 class _Once(argparse.Action):
@@ -192,6 +198,8 @@ def _command(name: str) -> ModuleType:
 
 def _run(words: list[str], output: _Output) -> int:
     if not words or words[0] not in (*HELP, "-h", "--help", "--version"):
+        if words and (now := _OLD_COMMANDS.get(words[0])):
+            raise UserError(f"{words[0]} is {now} now; see {command()} cost --help")
         if words and not words[0].startswith("-"):
             meant = suggest_names(words[0], HELP)
             hint = f"did you mean {' or '.join(meant)}?" if meant else f"it is one of {', '.join(HELP)}"

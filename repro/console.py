@@ -161,19 +161,21 @@ def _fold(line: str, width: int) -> str:
 
 def wrapped(columns: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     """Wrap a table's columns, each a heading and its cells, so that lines are no longer than `width` where words allow
-    it. The widest column is narrowed first, and none below its longest word."""
+    it. Headings wrap before cells, the widest column is narrowed first, and none below its longest word."""
     widths = [max(map(len, cells)) for cells in columns]
+    whole = [max([_longest(heading), *map(len, cells)]) for heading, *cells in columns]
     least = [max(map(_longest, cells)) for cells in columns]
-    while sum(widths) + _GAP * (len(widths) - 1) > width:
-        wide = [place for place, each in enumerate(widths) if each > least[place]]
-        if not wide:
-            break
-        widths[max(wide, key=widths.__getitem__)] -= 1
+    for narrowest in (whole, least):
+        while sum(widths) + _GAP * (len(widths) - 1) > width:
+            wide = [place for place, each in enumerate(widths) if each > narrowest[place]]
+            if not wide:
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
     return [[_fill(cell, each) for cell in cells] for cells, each in zip(columns, widths, strict=True)]
 
 
 def _longest(text: str) -> int:
-    return max(map(len, re.split(r"[ \n]", text)), default=0)  # as textwrap does, which keeps other blanks
+    return max(map(len, text.split()), default=0)
 
 
 def _fill(text: str, width: int) -> str:

@@ -27,22 +27,16 @@ _TABLES = [
     *("predict --models pythia-1b --gpu H100 --gpus 4", "predict --validate"),
     f"predict --measured {_RUNS[1]} --gpu H100",
     *(
-        f"recommend --model pythia-1b {rest}"
-        for rest in ("--budget 20000", "--deadline 30d --either", "--budget 9000 --rent", "--budget 20000 --by printed")
+        f"cost pythia-1b {rest}"
+        for rest in ("--budget 20000", "--terms either --deadline 30d", "--terms rent --budget 9000", "--by printed")
     ),
-    *(
-        "rent",
-        "rent --model vit",
-        "rent --hours 100 --gpu H100 --interrupted-every 12h --checkpoint-time 2m --restart-time 9m",
-    ),
-    *("breakeven", "breakeven --model pythia-1b --gpu A100 --gpus 4 --co2 world"),
-    *("scaling --model pythia-1b", "scaling --model mamba --gpu H100 --stack paper"),
+    *("cost", "cost --hours 100..200 --resale 2000 --co2 400", "cost mamba --gpu H100 --stack paper --electricity 0.2"),
     *("settings", "gpus", "recipes"),
 ]
 # The GPUs of this machine are none of the code's.
 COMMANDS = [f"{command} --format {kind}" for command in _TABLES for kind in ("csv", "json", "text")] + [
     *(f"claims {claim}" for claim in ("four-h100-days", "lab-rate-t4-20-epochs")),
-    *(f"{name} --help" for name in ("run", "predict", "recommend", "report", "upgrade-check", "compare", "lab")),
+    *(f"{name} --help" for name in ("run", "predict", "cost", "report", "upgrade-check", "compare", "lab")),
     *(
         f"report {' '.join(runs)} --out {{out}} --format markdown"
         for runs in ([], *([run] for run in _RUNS), _RUNS[1:])

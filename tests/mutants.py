@@ -384,34 +384,34 @@ MUTANTS = {
     ),
     # --- Money ---
     "price-of-a-machine": Mutant(
-        "repro/money/offers.py",
+        "repro/money/prices.py",
         "gpus * each.price * gpu_worth + system.price * system_worth",
         "gpus * each.price * system_worth + system.price * gpu_worth",
-        "tests/test_recommend.py -k in_its_own_currency",
+        "tests/test_prices.py -k in_its_own_currency",
     ),
     "rate-backwards": Mutant(
         "repro/money/prices.py",
         "return 1 / rate.rate",
         "return rate.rate",
-        "tests/test_recommend.py -k in_its_own_currency",
+        "tests/test_prices.py -k in_its_own_currency",
     ),
-    "young": Mutant(
-        "repro/money/renting.py",
-        "math.sqrt(2 * faced.checkpoint * faced.between)",
-        "math.sqrt(faced.checkpoint * faced.between)",
-        "tests/test_rent.py -k youngs_optimum",
+    "daly-without-its-series": Mutant(
+        "repro/money/spot.py",
+        "(1 + math.sqrt(ratio) / 3 + ratio / 9)",
+        "(1 + math.sqrt(ratio) / 3)",
+        "tests/test_spot.py -k last_term",
     ),
     "reserved-in-part": Mutant(
-        "repro/money/renting.py",
+        "repro/money/offers.py",
         "rental.price * max(math.ceil(hours / rental.hours - 1e-9), 1)",
         "rental.price * hours / rental.hours",
-        "tests/test_rent.py -k whole_terms",
+        "tests/test_prices.py -k whole_terms",
     ),
     "resale": Mutant(
         "repro/money/breakeven.py",
-        "paid, saved = case.machine - case.resale, case.rent - case.running",
-        "paid, saved = case.machine, case.rent - case.running",
-        "tests/test_breakeven.py -k resale",
+        "paid, saved = self.machine - self.resale, self.rent - self.running",
+        "paid, saved = self.machine, self.rent - self.running",
+        "tests/test_calculator.py -k both_have_spent",
     ),
     # --- One kind of day, the rule for upgrades, small groups, the training ---
     "days-of-the-other-stack": Mutant(

@@ -36,3 +36,13 @@ def rental_table(
 
 def rate_table(from_: str, to: str, rate: float = 1.25, quoted: str = "2026-11-01") -> str:
     return f'[[rate]]\nfrom = "{from_}"\nto = "{to}"\nrate = {rate}\nquoted = {quoted}\nsource = "bank"\n'
+
+
+def spot_table(checkpoint: str = "2m", restart: str = "10m") -> str:
+    return f'[[spot]]\nrestart = "{restart}"\nsource = "tried"\n' + (
+        f'checkpoint = "{checkpoint}"\n' if checkpoint else ""
+    )
+
+
+def storage_table(price: float) -> str:
+    return f'[[storage]]\nprice = {price}\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'

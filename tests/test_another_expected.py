@@ -17,8 +17,7 @@ from tests.command_line import ROOT, process, repro
 KEPT = str(ROOT / "results" / "h200" / "whole-steps")
 COMMANDS = (
     *(["table", "1"], ["claims"], ["audit"], ["table", "4", "--measured", KEPT], ["predict", "--gpu", "H100"]),
-    *(["recommend", "--model", "pythia-1b"], ["rent", "--model", "pythia-1b"], ["scaling", "--model", "pythia-1b"]),
-    *(["breakeven", "--gpu", "A100"], ["compare", KEPT, KEPT], ["report", "{out}/no-such-run"]),
+    *(["cost", "pythia-1b"], ["cost"], ["compare", KEPT, KEPT], ["report", "{out}/no-such-run"]),
 )
 
 

@@ -44,10 +44,10 @@ from tests.command_line import (
 )
 
 ITSELF = "compare results/cpu-2-cores results/cpu-2-cores"
-ON_MONEY = [f"{name} --model pythia-1b" for name in ("recommend --either", "rent", "breakeven --gpu A100", "scaling")]
+ON_MONEY = ["cost", "cost pythia-1b --terms either"]
 AT_ONCE = {
     **dict.fromkeys(("run --help", "gpus", "recipes", "settings", "table 1", "audit"), 0.5),
-    **dict.fromkeys(("table 1 --by true", "claims", "predict", "rent", "breakeven", *ON_MONEY, ITSELF), 1.0),
+    **dict.fromkeys(("table 1 --by true", "claims", "predict", *ON_MONEY, ITSELF), 1.0),
     "survey --questions": 0.5,
     "survey --train": 1.0,
 }
@@ -99,7 +99,7 @@ def test_people_see_a_line_for_every_row_of_a_list(command: str) -> None:
 
 
 PRINTING = [
-    *("recipes", "gpus", "settings", "doctor", "audit", "claims", "rent", "breakeven", *ON_MONEY, ITSELF),
+    *("recipes", "gpus", "settings", "doctor", "audit", "claims", *ON_MONEY, ITSELF),
     *("survey --questions", "survey --train"),
     *(f"table {name}" for name in ("1", "3", "4", "5", "6", "7", "j")),
     *("table 1 --by true", "table 4 --by true", "predict", "predict --validate", "predict --models vit --gpu A100"),
@@ -153,7 +153,7 @@ def test_every_command_that_prints_data_is_asked_for_its_names() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *("--version", "predict --help", "table 1", "recommend --model pythia-1b", ITSELF),
+        *("--version", "predict --help", "table 1", "cost pythia-1b", ITSELF),
         *("report results/cpu-2-cores --out {tmp_path}", "nosuch", "predict --models nosuch"),
     ],
 )
@@ -199,9 +199,7 @@ BAD_INPUT = [
     (["--timeout", "1h"], ["unknown option --timeout: did you mean --trial-timeout?"]),
     (["--tolerence=0.1"], ["unknown option --tolerence: did you mean --tolerance?"]),
     # And not that it lacks one.
-    (["recommend", "--models", "vit"], ["unknown option --models: did you mean --model or --methods?"]),
-    (["scaling", "--models", "vit"], ["unknown option --models: did you mean --model?"]),
-    (["rent", "--models", "vit"], ["unknown option --models: did you mean --model?"]),
+    (["cost", "--methos", "vit"], ["unknown option --methos: did you mean --methods?"]),
     (
         ["lab", "--images", "--imags of it"],
         ["--images --imags of it: expected a whole number"],
@@ -257,7 +255,7 @@ BAD_INPUT = [
     (["predict", "--gpu", "A100", "--gpu", "H100"], ["--gpu A100 and --gpu H100: expected --gpu once, with one value"]),
     (["predict", "--models", "vit", "--model", "mamba"], ["--models vit and --models mamba: expected --models once"]),
     (
-        ["rent", "--prices", "a.toml", "--prices", "b.toml"],
+        ["cost", "--prices", "a.toml", "--prices", "b.toml"],
         ["--prices a.toml and --prices b.toml: expected"],
     ),
     (["claims", "--format", "csv", "--format", "text"], ["--format csv and --format text: expected --format once"]),
@@ -309,10 +307,7 @@ def test_no_command_drops_the_first_of_two_values_of_an_option_without_a_word(co
     ("command", "id", "spelled"),
     [
         ("predict --models", "pythia-1b", "Pythia-1B"),
-        ("recommend --model", "pythia-1b", "Pythia-1B"),
-        ("scaling --model", "pythia-1b", "Pythia-1B"),
-        ("rent --model", "vit", "ViT"),
-        ("breakeven --gpu A100 --machine 9000 --rent 9 --model", "convnext", "ConvNeXt"),
+        ("cost --terms rent", "vit", "ViT"),
         ("claims", "mean-speedup", "Mean-Speedup"),
     ],
 )
@@ -339,8 +334,8 @@ def test_an_id_is_found_in_any_case(command: str, id: str, spelled: str, capsys:
         ("predict --measured", "--measured"),
         ("predict --probes", "--probes"),
         ("upgrade-check --against torch==2.11.0 --out", "--out"),
-        ("breakeven --prices", "--prices"),
-        ("recommend --measured", "--measured"),
+        ("cost --prices", "--prices"),
+        ("cost --measured", "--measured"),
     ],
 )
 def test_an_empty_path_is_not_the_current_folder(words: str, name: str) -> None:

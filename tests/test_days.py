@@ -44,12 +44,8 @@ def of(rows: list[dict[str, Any]]) -> dict[Place, tuple[float, str]]:
 @pytest.mark.parametrize("model", models.IDS)
 def test_all_advice_gives_the_same_days_of_every_machine(model: str, stack: Stack) -> None:
     known = {place: (row.days.value, row.origin) for place, row in days_of(model, stack).items()}
-    asked = ("--model", model, "--stack", stack)
-    assert of(answer("recommend", *asked)["rows"]) == known
-    assert of(answer("scaling", *asked)["rows"]) == known
-    rented = {place: known[place] for place in of(answer("rent", *asked)["rows"])}
-    assert of(answer("rent", *asked)["rows"]) == rented
-    assert {gpu for gpu, _ in rented} >= {"A100", "H100"}
+    assert of(answer("cost", model, "--stack", stack)["rows"]) == known
+    assert of(answer("cost", model, "--stack", stack, "--terms", "rent")["rows"]) == known
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -78,16 +74,6 @@ def test_predict_gives_the_days_that_advice_gives(model: str, stack: Stack) -> N
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_a_break_even_takes_the_days_that_advice_gives(stack: Stack) -> None:
-    for model in models.IDS:
-        for (gpu, gpus), row in days_of(model, stack).items():
-            asked = ("--model", model, "--gpu", gpu, "--gpus", str(gpus), "--rent", "1", "--stack", stack)
-            [found] = answer("breakeven", *asked)["rows"]
-            assert found["hours_a_run"] == pytest.approx(24 * row.days.value, abs=0.01)
-            assert found["origin"] == row.origin
-
-
-@pytest.mark.parametrize("stack", STACKS)
 def test_who_can_train_what_rests_on_the_days_that_advice_gives(stack: Stack) -> None:
     rows = answer("survey", "--train", "--stack", stack)["rows"]
     ids = {models.find(id).name: id for id in models.IDS}
@@ -113,9 +99,9 @@ def test_what_is_exported_takes_the_days_that_advice_gives(model: str, stack: St
 
 
 def test_the_fastest_machine_within_the_budget_by_true_days_leads() -> None:
-    found = answer("recommend", "--model", "vit", "--budget", "40000")
-    fits = [row for row in found["rows"] if row["cost_usd"] <= 40_000]
-    assert found["best"]["days"] == min(row["days"] for row in fits)
+    found = answer("cost", "vit", "--budget", "40000")
+    fits = [row for row in found["rows"] if row["price_usd"] <= 40_000]
+    assert found["rows"][0]["days"] == min(row["days"] for row in fits)
     [one] = [row for row in fits if (row["gpu"], row["gpus"]) == ("H100", 1)]
     [two] = [row for row in fits if (row["gpu"], row["gpus"]) == ("A100", 2)]
     assert (one["days"], one["origin"], one["printed_days"]) == (34.256, "measured", 27)
@@ -128,9 +114,9 @@ def test_a_measurement_answers_for_its_own_stack_and_stands_beside_the_other() -
     assert (todays.days.value, todays.origin) == (34.256, "measured")
     assert "on the paper's stack (transformers 4.42.3)" in papers.source
     assert "on today's stack (torch 2.11.0, timm 1.0.31)" in todays.source
-    assert papers.beside.measured == todays.beside.measured == 34.256
-    assert todays.beside.predicted == 34.4
-    assert papers.beside.measured_on == "torch 2.11.0, timm 1.0.31"
+    assert papers.measured == todays.measured == 34.256
+    assert todays.predicted == 34.4
+    assert papers.measured_on == "torch 2.11.0, timm 1.0.31"
     asked = ("predict", "--gpu", "H100", "--models", "vit", "--methods", "free-lunch")
     [row] = answer(*asked)
     assert (row["days"], row["origin"], row["predicted_days"]) == (34.256, "measured", pytest.approx(34.4, abs=0.05))
@@ -168,17 +154,17 @@ def measured(tmp_path: Path, name: str, days: float, torch: str, **more: Any) ->
 
 def test_of_several_measurements_the_newest_stack_answers(tmp_path: Path) -> None:
     old, new = measured(tmp_path, "old", 50.0, "2.8.0"), measured(tmp_path, "new", 60.0, "2.12.0")
-    asked = ("breakeven", "--model", "pythia-1b", "--gpu", "A100", "--gpus", "2", "--rent", "1")
+    asked = ("cost", "pythia-1b", "--gpu", "A100", "--gpus", "2")
     for folders in ((old, new), (new, old)):
         given = [word for folder in folders for word in ("--measured", str(folder))]
         found = answer(*asked, *given)
         assert (found["rows"][0]["measured_days"], found["rows"][0]["origin"]) == (60, "measured")
-        assert "torch 2.12.0, transformers 5.17.0" in found["answer"]
+        assert "torch 2.12.0, transformers 5.17.0" in found["rows"][0]["source"]
 
 
 def test_one_measured_count_corrects_the_others(tmp_path: Path) -> None:
     folder = measured(tmp_path, "run", 80.0, "2.12.0")
-    rows = {row["gpus"]: row for row in answer(*SCALING, "--measured", str(folder))["rows"]}
+    rows = {row["gpus"]: row for row in answer(*COST, "--measured", str(folder))["rows"]}
     assert (rows[2]["days"], rows[2]["origin"]) == (80, "measured")
     for gpus in (1, 4, 8):
         expected = rows[gpus]["predicted_days"] * 80 / rows[2]["predicted_days"]
@@ -186,7 +172,7 @@ def test_one_measured_count_corrects_the_others(tmp_path: Path) -> None:
         assert "corrected by 2 A100 measured on torch 2.12.0" in rows[gpus]["source"]
 
 
-SCALING = ("scaling", "--model", "pythia-1b", "--gpu", "A100")
+COST = ("cost", "pythia-1b", "--gpu", "A100")
 
 
 def test_what_a_run_projected_answers_before_predictions() -> None:
@@ -203,7 +189,7 @@ def test_what_a_run_projected_answers_before_predictions() -> None:
 
 
 def test_measured_none_leaves_all_measured_days_out(tmp_path: Path) -> None:
-    asked = ("scaling", "--model", "vit", "--gpu", "H100")
+    asked = ("cost", "vit", "--gpu", "H100")
     rows = answer(*asked, "--measured", "none")["rows"]
     assert {row["origin"] for row in rows} == {"predicted"}
     assert {row["measured_days"] for row in rows} == {None}
@@ -217,20 +203,18 @@ def test_measured_none_leaves_all_measured_days_out(tmp_path: Path) -> None:
 
 def test_printed_days_recompute_the_paper_and_nothing_else() -> None:
     papers = {(cell.gpu, cell.gpus): cell.days for cell in cells("1") if cell.model == "Pythia-1B" and cell.days}
-    for command in ("recommend", "scaling"):
-        rows = answer(command, "--model", "pythia-1b", "--by", "printed")["rows"]
-        assert {(row["gpu"], row["gpus"]): row["days"] for row in rows} == papers
-        assert {row["origin"] for row in rows} == {"printed"}
+    rows = answer("cost", "pythia-1b", "--by", "printed")["rows"]
+    assert {(row["gpu"], row["gpus"]): row["days"] for row in rows} == papers
+    assert {row["origin"] for row in rows} == {"printed"}
     printed = answer("survey", "--train", "--by", "printed")["rows"]
     [one] = [row for row in printed if (row["model"], row["gpu"]) == ("Pythia-1B", "A100")]
     assert (one["naive_days"], one["everything_days"], one["everything_origin"]) == (21, 9, "printed")
 
 
 def refused() -> Iterator[tuple[str, str]]:
-    for command in ("recommend --model", "scaling --model", "rent --model", "breakeven --gpu A100 --model"):
-        yield f"{command} pythia-1.4b --by printed", "no model of the paper, so no days of it are printed"
-    yield "recommend --model vit --by printed --measured results/h100/vision", "which --measured does not change"
-    yield "recommend --model vit --by printed --methods modern", "the paper prints no days with --methods modern"
+    yield "cost pythia-1.4b --by printed", "no model of the paper, so no days of it are printed"
+    yield "cost vit --by printed --measured results/h100/vision", "which --measured does not change"
+    yield "cost vit --by printed --methods modern", "the paper prints no days with --methods modern"
     yield "export --predicted --models vit --gpu H100 --by printed --out x", "--by"
 
 
@@ -240,10 +224,13 @@ def test_printed_days_that_the_paper_has_not_are_refused(words: str, says: str) 
 
 
 def test_days_by_the_authors_clock_are_fewer_and_say_so() -> None:
-    true, authors = (answer("scaling", "--model", "vit", "--gpu", "H100", "--by", by) for by in ("true", "authors"))
-    assert authors["rows"][0]["days"] == 20.638
-    assert all(a["days"] < t["days"] for a, t in zip(authors["rows"], true["rows"], strict=True))
-    assert "by the authors' clock" in authors["rows"][0]["source"]
+    true, authors = (
+        {row["gpus"]: row for row in answer("cost", "vit", "--gpu", "H100", "--by", by)["rows"]}
+        for by in ("true", "authors")
+    )
+    assert authors[1]["days"] == 20.638
+    assert all(authors[gpus]["days"] < row["days"] for gpus, row in true.items())
+    assert "by the authors' clock" in authors[1]["source"]
 
 
 def test_every_measured_day_of_ours_answers() -> None:

@@ -26,11 +26,13 @@ from repro.measure.server import Job
 from repro.measure.trial import Bench
 from repro.models import custom
 from repro.models.specification import Fields, specification
+from repro.money.spot import Interruptions, daly, expected
 from repro.paper.settings import Settings
 from repro.predict.descriptions import describe
 from repro.record import Trial
 from repro.train.kept import Kept
 from tests.command_line import KEPT, ROOT, answer, record, refusal, repro, results_folder, slow_imports
+from tests.price_files import prices, spot_table
 
 H100 = str(ROOT / "results" / "h100" / "text")
 PREDICTED = ("export", "--predicted", "--models", "pythia-2.8b", "--gpu", "A100")
@@ -297,7 +299,7 @@ def test_weights_are_gathered_again_for_the_backward_pass_in_stage_3_alone(setti
 
 # --- What a training records ---
 
-SPOT = ("--interrupted-every", "12h", "--restart-time", "10m")
+SPOT = ("--interrupted-every", "12h")
 
 
 @pytest.fixture
@@ -312,21 +314,21 @@ def kept(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_rent_takes_the_days_and_the_time_of_a_checkpoint_from_a_training(kept: Path) -> None:
-    asked = ("rent", "--model", "pythia-1b", "--gpu", "RTX 4090", "--gpus", "1", "--measured", str(kept))
-    rows = {row["terms"]: row for row in answer(*asked, *SPOT)["rows"] if row["provider"] == "RunPod"}
-    assert (rows["on-demand"]["days"], rows["on-demand"]["origin"]) == (200, "measured")
-    assert rows["on-demand"]["source"] == f"{kept}, train.py, free_lunch, on today's stack (unknown versions)"
-    hours = ("rent", "--hours", "4800", "--gpu", "RTX 4090")
-    given = {row["terms"]: row for row in answer(*hours, *SPOT, "--checkpoint-time", "2m")["rows"]}
-    assert rows["spot"]["checkpoint_every_h"] == given["spot"]["checkpoint_every_h"]
-    assert rows["spot"]["cost_usd"] == given["spot"]["cost_usd"]
+def test_cost_takes_the_days_and_the_time_of_a_checkpoint_from_a_training(kept: Path, tmp_path: Path) -> None:
+    asked = ("cost", "pythia-1b", "--gpu", "RTX 4090", "--gpus", "1", "--measured", str(kept), *SPOT)
+    rows = []
+    for checkpoint in ("", "9m"):
+        rows += answer(*asked, "--prices", prices(tmp_path, spot_table(checkpoint)))["rows"]
+    assert (rows[0]["days"], rows[0]["origin"]) == (200, "measured")
+    assert rows[0]["source"] == f"{kept}, train.py, free_lunch, on today's stack (unknown versions)"
+    faced = Interruptions(12, 2 / 60, 10 / 60)
+    assert rows[0]["rent_days"] == pytest.approx(expected(4800, daly(faced), faced) / 24, abs=1e-3)
+    assert rows[1] == rows[0], "what was measured counts before the price file"
 
 
-def test_rent_refuses_a_training_that_says_nothing_of_the_run(kept: Path) -> None:
-    asked = ("rent", "--model", "pythia-1b", "--measured", str(kept), *SPOT)
-    assert "says how long one took, 120 s; leave one of them out" in refusal(*asked, "--checkpoint-time", "1m")
-    assert "trained pythia-1b, not vit" in refusal("rent", "--model", "vit", "--measured", str(kept))
+def test_cost_refuses_a_training_that_says_nothing_of_the_run(kept: Path) -> None:
+    asked = ("cost", "pythia-1b", "--measured", str(kept))
+    assert "trained pythia-1b, not vit" in refusal("cost", "vit", "--measured", str(kept))
     file = kept / "training.json"
     file.write_text(file.read_text().replace('"paper"', '"tiny"'))
     assert "is of a tiny model" in refusal(*asked)

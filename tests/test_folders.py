@@ -30,7 +30,7 @@ def of(started: float | None, days: float, **known: Any) -> Record:
 def days(*folders: Path) -> tuple[float, str]:
     """What is taken for the days of ViT on one H100, and what is said on stderr."""
     named = [word for folder in folders for word in ("--measured", str(folder))]
-    done = repro("recommend", "--model", "vit", *named, "--format", "json")
+    done = repro("cost", "vit", *named, "--format", "json")
     assert done.returncode == 0, done.stderr
     [row] = [row for row in json.loads(done.stdout)["rows"] if row["origin"] == "measured"]
     return row["days"], done.stderr
@@ -89,7 +89,7 @@ def test_each_trial_is_predicted_by_the_traces_of_its_own_folders_stack(tmp_path
 
 def test_days_name_the_folder_that_they_are_of() -> None:
     for model, folder in (("mamba", TEXT), ("vit", VISION)):
-        done = answer("rent", "--model", model, "--gpu", "H100", "--gpus", "1", *BOTH)
+        done = answer("cost", model, "--gpu", "H100", "--gpus", "1", *BOTH)
         assert {row["source"].partition(",")[0] for row in done["rows"]} == {folder}
 
 
@@ -113,7 +113,7 @@ def test_of_a_trial_that_several_folders_have_the_newer_record_counts_and_it_is_
     for folders in ((older, newer), (newer, older)):
         found, output = days(*folders)
         assert found == pytest.approx(30.0)
-        assert output.endswith(said)
+        assert said in output
         assert output.count("newest record counts") == 1
     assert "newest" not in days(older)[1]
 
@@ -158,8 +158,7 @@ def test_a_settings_measured_again_with_more_rounds_counts_for_its_cell(tmp_path
         ("claims",),
         ("audit",),
         ("predict",),
-        ("recommend", "--model", "vit"),
-        ("scaling", "--model", "vit"),
+        ("cost", "vit"),
     ],
     ids=lambda command: str(command[0]),
 )

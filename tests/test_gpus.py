@@ -411,13 +411,13 @@ def test_the_documented_file_is_the_one_that_is_there() -> None:
 
 
 def test_its_price_is_that_of_its_file(own: Callable[[str], str]) -> None:
-    found = answer("recommend", "--model", "pythia-410m", "--budget", "20000", "--gpu", own(OWN))
+    found = answer("cost", "pythia-410m", "--budget", "20000", "--gpu", own(OWN))
     assert {(row["gpu"], row["origin"]) for row in found["rows"]} == {("RTX 4090 of ours", "predicted")}
-    systems = {row["gpus"]: row["cost_usd"] - 1599 * row["gpus"] for row in found["rows"]}
-    scaled = answer("scaling", "--model", "pythia-410m", "--gpu", own(OWN))
-    assert {row["gpus"]: row["cost_usd"] - 1599 * row["gpus"] for row in scaled["rows"]} == systems
-    assert systems[1] > 0
-    assert any("stands for no cell" in note for note in scaled["notes"])
+    systems = {row["gpus"]: row["price_usd"] - 1599 * row["gpus"] for row in found["rows"]}
+    assert systems == {1: 1000, 2: 1500, 4: 7500, 8: 10_500}
+    assert any("stands for no cell" in note for note in found["notes"])
+    row = answer("cost", "pythia-410m", "--gpu", own(OWN), "--gpus", "1", "--electricity", "1")["rows"][0]
+    assert row["electricity_a_run_usd"] == pytest.approx(0.45 * 24 * row["days"], rel=0.005), "its power, too"
 
 
 def test_a_bridge_that_its_file_has_connects_a_pair() -> None:
@@ -463,14 +463,13 @@ def test_a_file_that_does_not_describe_a_gpu_is_one_clear_line(
     own: Callable[[str], str], line: str, instead: str, told: str
 ) -> None:
     assert line in OWN
-    assert told in one_line(repro("recommend", "--model", "pythia-410m", "--gpu", own(OWN.replace(line, instead))))
+    assert told in one_line(repro("cost", "pythia-410m", "--gpu", own(OWN.replace(line, instead))))
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["rent", "--gpu"], "own.toml: a file is for predict, recommend and scaling; name a GPU of the catalogue"),
-        (["recommend", "--model", "pythia-1b", "--rent", "--gpu"], "--rent needs a GPU with known rents: "),
+        (["cost", "pythia-1b", "--terms", "rent", "--gpu"], "--terms rent needs a GPU with known rents: "),
         (["predict", "--network", "25Gb/s", "--gpu"], "--network 25Gb/s is between nodes: say how many with --nodes"),
         (
             ["predict", "--nodes", "2", "--network", "25", "--gpu"],

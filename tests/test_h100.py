@@ -154,20 +154,23 @@ def test_the_two_runs_are_of_other_trials_and_of_other_stacks() -> None:
 
 
 @pytest.mark.parametrize("model", ["pythia-1b", "vit"])
-def test_rent_is_for_the_days_that_one_waits(model: str) -> None:
-    rows = answer("rent", "--model", model, "--gpu", "H100", "--gpus", "1", *BOTH)["rows"]
+def test_cost_is_of_the_days_that_one_waits(model: str) -> None:
+    rows = answer("cost", model, "--gpu", "H100", "--gpus", "1", *BOTH)["rows"]
     assert {row["origin"] for row in rows} == {"measured"}
     assert {row["days"] for row in rows} == {round(fastest(model).derived.true_days or 0, 3)}
 
 
-def test_scaling_begins_with_their_days() -> None:
-    rows = answer("scaling", "--model", "mamba", "--gpu", "H100", *BOTH)["rows"]
-    assert [row["origin"] for row in rows] == ["measured", "projected", "projected", "projected"]
+def test_the_other_numbers_of_their_gpu_are_projected() -> None:
+    rows = answer("cost", "mamba", "--gpu", "H100", *BOTH)["rows"]
+    assert {row["gpus"]: row["origin"] for row in rows} == {1: "measured"} | dict.fromkeys((2, 4, 8), "projected")
 
 
 def test_a_machine_of_ones_own_draws_the_power_that_was_measured() -> None:
-    asked = ("breakeven", "--model", "roberta", "--gpu", "H100", "--gpus", "1", "--machine", "30000", "--rent", "3")
-    done = answer(*asked, *BOTH)
-    assert done["rows"][0]["origin"] == "measured"
-    [power] = [note for note in done["notes"] if note.startswith("Power: ")]
-    assert power.startswith(f"Power: measured, {TEXT}, free_lunch+checkpointing, on today's stack (torch 2.11.0, ")
+    [row] = answer("cost", "roberta", "--gpu", "H100", "--gpus", "1", "--electricity", "1", *BOTH)["rows"]
+    assert row["origin"] == "measured"
+    assert row["source"].startswith(f"{TEXT}, free_lunch+checkpointing, on today's stack (torch 2.11.0, ")
+    states = fastest("roberta").observed.gpu_state
+    assert states
+    assert states[0]
+    watts = 1000 * row["electricity_a_run_usd"] / (24 * row["days"])
+    assert watts == pytest.approx(states[0]["power_w"], rel=1e-3)

@@ -24,7 +24,7 @@ from repro.report.panels import Figure, Panel, Trade
 from repro.report.write import write
 from repro.run.reading import read
 from tests.command_line import ROOT, drawing, process, record, refusal, repro, results_folder
-from tests.price_files import gpu_table, prices, rate_table, rental_table
+from tests.price_files import gpu_table, prices, rental_table
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 UNSEEN = "\x1b[2J\x00\x9b\u202e\u2066\u200b\u2028\ufffe"
@@ -214,27 +214,28 @@ def test_a_folders_name_is_text_in_its_report_and_its_commands_can_be_typed(tmp_
     assert os.fsencode(folder) in typed.stdout.split(b"\0")
 
 
-def test_notes_on_prices_of_others_are_text_too(tmp_path: Path) -> None:
-    rate = rate_table("EUR", "USD").replace("bank", "<b>bank</b> [x](http://elsewhere)")
-    file = prices(tmp_path, gpu_table("A100", currency='"EUR"') + rate)
-    found = repro("scaling", "--model", "vit", "--gpu", "A100", "--prices", file, "--format", "markdown")
+def test_notes_on_a_gpu_of_others_are_text_too(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "own-gpu.toml").read_text()
+    file = tmp_path / "own.toml"
+    file.write_text(text.replace("NVIDIA's launch price", "<b>bank</b> [x](http://elsewhere)"))
+    found = repro("cost", "vit", "--gpu", str(file), "--format", "markdown")
     assert found.returncode == 0, found.stderr
-    assert r"(&lt;b>bank&lt;/b> [x\](http://elsewhere), 2026-11-01)" in found.stdout
+    assert r"&lt;b>bank&lt;/b> [x\](http://elsewhere)" in found.stdout
     assert "<b>" not in found.stdout
 
 
 def test_a_price_list_is_text_too(tmp_path: Path) -> None:
     markup = "<b>shop</b> [x](http://elsewhere)"
-    file = prices(tmp_path, rental_table(provider=markup))
-    found = repro("rent", "--model", "pythia-1b", "--prices", file, "--format", "markdown")
+    file = prices(tmp_path, rental_table(provider=markup, gpus=8))
+    found = repro("cost", "pythia-1b", "--by", "printed", "--prices", file, "--format", "markdown")
     assert found.returncode == 0, found.stderr
     assert "shop" in found.stdout
     assert "<b>" not in found.stdout
     assert r"[x\](http" in found.stdout
     file = prices(tmp_path, rental_table(provider=FORMULA))
-    found = repro("rent", "--model", "pythia-1b", "--prices", file, "--format", "csv")
+    found = repro("cost", "pythia-1b", "--by", "printed", "--prices", file, "--format", "csv")
     assert f",'{FORMULA}" in found.stdout
-    output = refusal("rent", "--model", "pythia-1b", "--prices", prices(tmp_path, gpu_table("A\\u202eB")))
+    output = refusal("cost", "pythia-1b", "--prices", prices(tmp_path, gpu_table("A\\u202eB")))
     assert "expected some text on one line" in output
     assert not STEERS.search(output)
 

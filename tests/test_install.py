@@ -110,14 +110,14 @@ def test_reading_takes_less_than_50_mb_of_dependencies(installed: Installed) -> 
         "claims",
         "predict --models pythia-1b --gpu H100",
         "table 1 --by true",
-        "recommend --model pythia-1b --budget 40000",
+        "cost pythia-1b --budget 40000",
     ],
 )
 def test_it_answers_as_the_checkout_does_within_5_s(installed: Installed, command: str) -> None:
     started = time.monotonic()
     done = installed.run(*command.split())
     assert time.monotonic() - started < 5
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     checkout = ("python", "-P", "-m", "repro")
     there = installed.run(*command.split(), command=checkout, PYTHONPATH=str(ROOT), REPRO_COMMAND="repro")
     assert done.stdout == there.stdout

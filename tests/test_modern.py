@@ -379,12 +379,12 @@ def test_table_1_is_predicted_with_free_lunch_and_today_side_by_side() -> None:
     assert "no record with parts was measured on a GPU yet" in said
 
 
-def test_table_1_in_true_days_gains_a_column_and_recommend_takes_its_days() -> None:
+def test_table_1_in_true_days_gains_a_column_and_cost_takes_its_days() -> None:
     rows = json.loads(repro("table", "1", "--by", "true", "--methods", "modern", "--format", "json").stdout)
     [vit] = [row for row in rows if (row["model"], row["gpu"], row["gpus"]) == ("ViT", "H100", 1)]
     assert vit["modern_days"] < vit["days"] / 2
     assert vit["modern_settings"].startswith("modern+bf16")
-    words = ["recommend", "--model", "vit", "--gpu", "H100", "--methods", "modern", "--format", "json"]
+    words = ["cost", "vit", "--gpu", "H100", "--methods", "modern", "--format", "json"]
     offers = json.loads(repro(*words).stdout)
     [one] = [row for row in offers["rows"] if row["gpus"] == 1]
     assert one["origin"] == "projected"
@@ -392,7 +392,7 @@ def test_table_1_in_true_days_gains_a_column_and_recommend_takes_its_days() -> N
     assert one["days"] == pytest.approx(one["predicted_days"] * 34.256 / 34.414, rel=0.01), "as free lunch was measured"
     assert "use it as in table 1 --by true" in refusal("table", "4", "--by", "true", "--methods", "modern")
     assert "prints no days with --methods modern" in refusal(*words, "--by", "printed")
-    own = ["recommend", "--model", "vit", "--gpu", "docs/own-gpu.toml", "--methods", "modern"]
+    own = ["cost", "vit", "--gpu", "docs/own-gpu.toml", "--methods", "modern"]
     assert "--measured changes nothing of --gpu" in refusal(*own, "--measured", "results/h100/vision")
 
 

@@ -291,7 +291,7 @@ def test_predict_traces_a_model_once_and_money_takes_its_days(folder: Path) -> N
     assert {row["model"] for row in rows} == {"My Llama"}
     assert all(row["days"] > 0 for row in rows if row["feasible"])
     assert any(row["feasible"] for row in rows)
-    best = answer("recommend", "--model", f"{folder / 'my.toml'}", "--budget", "20000")["best"]
+    best = answer("cost", f"{folder / 'my.toml'}", "--budget", "20000")["rows"][0]
     assert best["origin"] == "predicted"
 
 

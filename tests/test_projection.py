@@ -335,7 +335,7 @@ def test_predict_corrects_what_it_predicts_of_four_gpus_by_the_one_that_was_meas
     asked = ("predict", "--measured", text, "--models", "pythia-1b")
     rows = answer(*asked, "--gpu", "H100", "--gpus", "4")
     assert {row["origin"] for row in rows if row["days"]} == {"projected"}
-    [one] = answer("scaling", "--model", "pythia-1b", "--gpu", "H100", "--measured", text)["rows"][2:3]
+    [one] = answer("cost", "pythia-1b", "--gpu", "H100", "--gpus", "4", "--measured", text)["rows"]
     assert (one["gpus"], one["days"]) == (4, rows[0]["days"])
     refused = repro(*asked, "--gpu", "A100", "--gpus", "4")
     assert refused.returncode == 2

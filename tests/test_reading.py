@@ -468,7 +468,7 @@ READING = (
     "audit --measured {}",
     "claims --measured {}",
     "predict --measured {}",
-    "recommend --model pythia-1b --measured {}",
+    "cost pythia-1b --measured {}",
     f"compare {KEPT} {{}}",
 )
 

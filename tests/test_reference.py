@@ -13,8 +13,7 @@ from repro.datafile import expected_folder
 from repro.formats import Interval, mean
 from repro.lab import specification
 from repro.money import prices
-from repro.money.offers import machine_price
-from repro.money.prices import price_list
+from repro.money.prices import machine_price, price_list
 from repro.paper import arithmetic, tables
 
 READERS: list[tuple[str, Callable[[], object]]] = [

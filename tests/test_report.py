@@ -974,7 +974,7 @@ def test_what_more_gpus_bring_is_their_speed_up_over_their_number(published: Con
     rows = ModelDays("pythia-1b", DaysAsked()).everywhere([paper_gpu("RTX 3090")])
     days = {row.gpus: row.days.value for row in rows if row.gpu == "RTX 3090"}
     assert pythia["RTX 3090", 8] == pytest.approx(min(gpus * each for gpus, each in days.items()) / (8 * days[8]))
-    assert "Pythia-1B on 1 RTX 3090, 2 A6000, 1 A100, 1 H100; " in found.says, "as repro scaling says"
+    assert "Pythia-1B on 1 RTX 3090, 2 A6000, 1 A100, 1 H100; " in found.says, "as repro cost says"
 
 
 def test_a_number_stands_at_the_first_place_around_its_mark_that_is_clear() -> None:

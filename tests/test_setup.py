@@ -368,7 +368,7 @@ def test_what_else_to_install_is_asked_for_before_all_else(house: House) -> None
 
 # Reading
 
-READING = ("audit", "claims", "table", "predict", "recommend", "rent", "breakeven", "scaling", "gpus", "recipes")
+READING = ("audit", "claims", "table", "predict", "cost", "gpus", "recipes")
 
 
 def test_what_only_reads_sets_up_a_small_environment_once_and_takes_a_stack_that_is_there(house: House) -> None:
@@ -376,7 +376,16 @@ def test_what_only_reads_sets_up_a_small_environment_once_and_takes_a_stack_that
     first = house.run("audit", "--format", "csv")
     assert first.returncode == 0, first.stderr
     assert json.loads(first.stdout)["arguments"] == ["audit", "--format", "csv"]
-    for words in (*READING, "settings", "predict --gpu own.toml", "survey --questions", "run --help", "--version"):
+    for words in (
+        *READING,
+        "settings",
+        "predict --gpu own.toml",
+        "cost vit --prices my.toml",
+        "rent",
+        "survey --questions",
+        "run --help",
+        "--version",
+    ):
         again = house.run(*words.split())
         assert (again.stderr, json.loads(again.stdout)["prefix"]) == ("", str(house.root / ".venv" / "read")), words
     assert not (house.root / ".venv" / "cpu").exists()
@@ -414,7 +423,7 @@ def test_what_only_reads_does_so_on_any_platform_and_all_else_says_what_it_needs
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["prefix"] == str(house.root / ".venv" / "read")
     platform = tools["uname"].removeprefix("echo ")
-    own = "predict --models hf:llama.json", "recommend --model my.py", "rent --model=my.toml"
+    own = "predict --models hf:llama.json", "cost my.py", "cost --terms rent my.toml", "predict --models=my.toml"
     for words in ("", "run --gpus all", "lab", "doctor", "test", *own):
         assert_one_line(house.run(*words.split(), PATH=path), "Linux x86_64 with glibc", platform, "audit, claims")
 
@@ -425,13 +434,7 @@ def test_every_reading_command_answers_with_the_lock_for_reading_alone(tmp_path:
     for name in ("repro", "models", "expected", "locks"):
         shutil.copytree(ROOT / name, house.root / name, ignore=_NO_BYTECODE, dirs_exist_ok=True)
     house.borrow_uv()
-    needs = {
-        "breakeven": "--gpu H100 --hours 100",
-        "scaling": "--model vit",
-        "rent": "--model vit",
-        "recommend": "--model vit",
-    }
-    needs |= {"table": "1 --by true"}
+    needs = {"cost": "vit", "table": "1 --by true"}
     started = time.monotonic()
     for name in (*READING, "settings"):
         done = house.run(name, *needs.get(name, "").split(), CUDA_VISIBLE_DEVICES="")

@@ -1,9 +1,9 @@
 """The commands, one file each: `options(parser)` declares them, `main(given)` runs and returns the exit code.
 
 Shared files: `devices.py` (options that choose GPUs or processes), `preflight.py` (checks before a measurement),
-`stopping.py` (stop signals), `driver.py` (execution of a run, in pytest), `money.py` (options on money) and
-`printout.py` (output). A command's own imports must be fast: what needs torch, pytest or a plotting library is imported
-in `main`.
+`stopping.py` (stop signals), `driver.py` (execution of a run, in pytest), `calculator.py` (`cost` without a
+model) and `printout.py` (output). A command's own imports must be fast: what needs torch, pytest or a plotting library
+is imported in `main`.
 """
 
 HELP = {
@@ -20,10 +20,7 @@ HELP = {
     "audit": "say of every published cell whether it can be true, by the FLOP/s that it implies",
     "claims": "recompute the numbers in the papers' sentences, and say which hold",
     "survey": "ask the paper's survey again, count its answers, and say who can train what",
-    "recommend": "say which machine to buy or rent for a model, a budget and a deadline",
-    "rent": "say what renting costs: on demand, reserved, spot with interruptions, storage",
-    "breakeven": "say when owning beats renting, with electricity, resale, energy and CO2",
-    "scaling": "say what more GPUs bring, and where one more stops paying",
+    "cost": "say what training a model costs on each machine, bought or rented, and when owning pays",
     "report": "write report.html and report.md of a run, or of the published numbers alone",
     "compare": "say what became slower or faster, broke or was fixed between two results folders",
     "upgrade-check": "say whether another stack makes training slower, both interleaved on this machine",

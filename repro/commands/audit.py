@@ -16,8 +16,7 @@ from ..report.causes import Cause, causes
 from ..run.reading import add_measured
 from ..run.reading import measured as read_measured
 from .day_options import add_stack
-
-ROWS = 20  # that a screen takes
+from .printout import MOST_COLUMNS, MOST_ROWS
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +37,7 @@ def main(given: argparse.Namespace) -> int:
         return 0
     questioned = [row for row in rows if row.verdict != "plausible"]
     shown = [*sorted(measured, key=_share), *sorted(questioned, key=_share)]
-    kept = shown if given.all else shown[:ROWS]
+    kept = shown if given.all else shown[:MOST_ROWS]
     notes = [_explained(rows, given.stack)]
     audited = sum(bool(audit_measured([record])) for record in records)
     if runs and audited < len(records):
@@ -48,7 +47,7 @@ def main(given: argparse.Namespace) -> int:
         )
     if not given.all:
         notes.append(f"--all has {counted(len(shown) - len(kept), 'more number')}, and {len(found)} possible causes.")
-    parts = [summary(rows), render(_columns(kept), given.format, width=100), "\n".join(notes)]
+    parts = [summary(rows), render(_columns(kept), given.format, most=MOST_COLUMNS), "\n".join(notes)]
     if given.all:
         parts += [*queue_summary(rows), *(_cause(number, cause) for number, cause in enumerate(found, 1))]
     print("\n\n".join(part if part == parts[1] else prose(part, given.format) for part in parts))

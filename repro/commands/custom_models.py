@@ -24,22 +24,22 @@ def add_models(parser: argparse.ArgumentParser, help: str, type: Callable[[str],
     _add_fields(parser)
 
 
-def add_model(parser: argparse.ArgumentParser, help: str, required: bool = False, epochs: bool = True) -> None:
-    """Add --model, and the options of a model of one's own; without --epochs where the command has that itself."""
-    what = f"{help}; or your own: {SPELLINGS}"
-    parser.add_argument("--model", type=models.typed, required=required, metavar="ID", help=what)
-    _add_fields(parser, epochs)
+def add_model(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add MODEL, which may be left out, and the options of a model of one's own."""
+    parser.add_argument(
+        "model", nargs="?", type=models.typed, metavar="MODEL", help=f"{help}; or your own: {SPELLINGS}"
+    )
+    _add_fields(parser)
 
 
-def _add_fields(parser: argparse.ArgumentParser, epochs: bool = True) -> None:
+def _add_fields(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("your own model", "see docs/own-model.md; they are of no other model")
     add = group.add_argument
     add("--batch-size", metavar="N", help="examples of a training step, on all GPUs together")
     add("--training-steps", metavar="N", help="length of the training; or one of the next three")
     add("--tokens", metavar="20B", help="its length in tokens, of text")
     add("--images", metavar="100M", help="its length in images")
-    if epochs:
-        add("--epochs", metavar="N", help="its length in epochs, of --dataset-size")
+    add("--epochs", metavar="N", help="its length in epochs, of --dataset-size")
     add("--dataset-size", metavar="N", help="images of an epoch, or tokens of text")
     add("--sequence", metavar="N", help="tokens of an example (default: the model's positions)")
     add("--image-size", metavar="N", help="pixels of a side (default: the model's)")
@@ -49,7 +49,7 @@ def _add_fields(parser: argparse.ArgumentParser, epochs: bool = True) -> None:
 
 
 def register(given: argparse.Namespace) -> None:
-    """Register the models of one's own that --models or --model names, and put their ids in place of their texts. Print
+    """Register the models of one's own that --models or MODEL names, and put their ids in place of their texts. Print
     a line on each to stderr. Raise UserError for the first thing that is wrong with them."""
     option = next((name for name in ("models", "model") if hasattr(given, name)), None)
     value = None if option is None else getattr(given, option)
@@ -76,10 +76,9 @@ def register(given: argparse.Namespace) -> None:
 def _refuse_fields(given: argparse.Namespace, option: str | None) -> None:
     """Raise UserError for an option of models of one's own, in a command that names none."""
     asked = [name for name in _NAMES if option is not None and getattr(given, name, None) is not None]
-    if hasattr(given, "checkpoint_every"):  # rent has a use of its own for --epochs
-        asked = [name for name in asked if name != "epochs"]
     if asked:
-        raise UserError(f"{_option(asked[0])} describes a model of your own: name it with --{option}, as {SPELLINGS}")
+        place = "MODEL" if option == "model" else f"--{option}"
+        raise UserError(f"{_option(asked[0])} describes a model of your own: name it as {place}, {SPELLINGS}")
 
 
 def _texts(value: str) -> Iterator[str]:
@@ -106,8 +105,6 @@ def _fields(given: argparse.Namespace) -> Fields:
     for name in _QUANTITIES:
         if found[name] is not None:
             found[name] = formats.amount(found[name], _option(name))
-    if hasattr(given, "checkpoint_every") and any(found[name] for name in ("training_steps", "tokens", "images")):
-        found["epochs"] = None  # rent has a use of its own for it, with --checkpoint-every
     if found["epochs"] is not None:
         found["epochs"] = formats.positive(found["epochs"], _option("epochs"), "90")
     return Fields(**found)

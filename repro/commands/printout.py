@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..console import scrolls
-from ..formats import Format, as_json, half_up, prose, render
+from ..formats import FOR_MACHINES, Format, as_json, counted, half_up, prose, render
 
 
 def printout(
@@ -43,13 +44,40 @@ def finite(value: float | None, digits: int) -> float | None:
     return None if value is None or math.isinf(value) else half_up(value, digits)
 
 
-def bounds(days: tuple[float, float] | None) -> dict[str, float | None]:
-    """Return the columns of predicted days' bounds, named as in `repro predict`; None for other or infinite days."""
-    low, high = days or (None, None)
-    return {"days_low": finite(low, 3), "days_high": finite(high, 3)}
+MOST_ROWS, MOST_COLUMNS = 20, 100
 
 
-def interval_text(rows: Iterable[tuple[float, float] | None]) -> list[str]:
-    """Return a sentence on these columns; none where no row has any."""
-    message = "Days low and high: between them lie 8 of 10 unseen cells of the paper, predicted without them."
-    return [message] if any(rows) else []
+@dataclass(frozen=True)
+class Column:
+    """A column: its key and its value of a row in CSV and JSON; where people see it, its heading and, if that is not
+    the value itself, the text of value and row."""
+
+    key: str
+    value: Callable[[Any], Any]
+    heading: str = ""
+    text: Callable[[Any, Any], Any] = lambda value, row: value
+
+
+def screen(
+    answer: str,
+    columns: Sequence[Column],
+    rows: Sequence[Any],
+    notes: Sequence[str],
+    format: Format,
+    every: bool = False,
+    **more: Any,
+) -> str:
+    """Return the output: the answer, a table that fits a screen, with all rows for `every`, and notes. CSV has every
+    column and row, and JSON has them with the answer, the notes and `more`. Text leaves out empty columns."""
+    if format in FOR_MACHINES:
+        data = [{column.key: column.value(row) for column in columns} for row in rows]
+        if format == "csv":
+            return render(data, "csv")
+        return as_json({"answer": answer, **more, "rows": data, "notes": list(notes)})
+    shown = rows if every else rows[:MOST_ROWS]
+    people = [{each.heading: each.text(each.value(row), row) for each in columns if each.heading} for row in shown]
+    filled = [heading for heading in people[0] if any(row[heading] is not None for row in people)]
+    people = [{heading: row[heading] for heading in filled} for row in people]
+    left = [f"{counted(len(rows) - len(shown), 'more row')}: --all shows all."] if len(shown) < len(rows) else []
+    table = render(people, format, most=MOST_COLUMNS)
+    return answered(answer, [table, *left, "\n".join(f"- {prose(note, format)}" for note in notes)], format)

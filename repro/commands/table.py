@@ -36,6 +36,7 @@ from ..run.corrected import WORTH_SAYING, Corrected
 from ..run.reading import Joined, add_measured, measured
 from ..run.verdict import Verdict
 from .day_options import add_by, add_stack
+from .printout import MOST_COLUMNS
 
 _USE_IT = "use it as in table 1 --by true"
 _LOST = "? is a mark that cannot be read in the copy of the paper at hand."
@@ -94,18 +95,8 @@ def main(given: argparse.Namespace) -> int:
 
 def _show(format: Format, sentence: str, table: Rows, notes: Sequence[str]) -> None:
     """Print an answer: a sentence, a table of at most 100 columns, and notes of a sentence each."""
-    if format == "text":  # names of models may wrap, names of machines may not
-        headings = {name: name.replace("-", " ") for name in table[0]}
-        table = [
-            {
-                key: str(cell).replace(" x ", "\xa0x\xa0").replace(" ", "\xa0") if key == "GPUs" else cell
-                for key, cell in row.items()
-            }
-            for row in table
-        ]
-        shown = render(table, format, headings=headings, width=100).replace("\xa0", " ")
-    else:
-        shown = render(table, format)
+    headings = {name: name.replace("-", " ") for name in table[0]} if format == "text" else None  # they may wrap
+    shown = render(table, format, headings=headings, most=MOST_COLUMNS)
     texts = [prose(sentence, format) if sentence else "", shown, prose("\n".join(notes), format)]
     print(shown if format == "latex" else "\n\n".join(filter(None, texts)))
 

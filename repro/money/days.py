@@ -31,44 +31,17 @@ from ..run.reading import Reading, by_stack
 from ..run.settings_search import searches
 from ..validity import feasible
 
-Origin = Literal["measured", "projected", "predicted", "printed", "given"]  # given: by the user
+Origin = Literal["measured", "projected", "predicted", "printed"]
 
 UNKNOWN = "unknown versions"  # of a measurement's packages
 WHOSE: dict[Stack, str] = {"paper": "the paper's", "today": "today's"}
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Days of the same training by other origins, None where unknown. `measured` may be on another stack than the days
-    beside which it stands: `measured_on` has its versions."""
-
-    printed: float | None = None
-    predicted: float | None = None
-    measured: float | None = None
-    measured_on: str | None = None
-
-    def times(self, runs: int) -> Beside:
-        """Return the days of several trainings, one after the other."""
-        many = {
-            name: days and days * runs for name in ("printed", "predicted", "measured") if (days := vars(self)[name])
-        }
-        return replace(self, **many)
-
-    def columns(self) -> dict[str, float | str | None]:
-        """Return the columns of these days."""
-        return {f"{name}_days": vars(self)[name] for name in ("printed", "predicted", "measured")} | {
-            "measured_on": self.measured_on
-        }
-
-
-ALONE = Beside()
-
-
-@dataclass(frozen=True)
 class TrainingDays(OfGpus):
     """Days of one training on `gpus` of `gpu`, with bounds: the rounding of the paper's days, or the 80 % interval of
-    predicted ones. `watts` is the power of its GPUs together, where that was measured: with `by_counter` the mean of
-    the timed rounds by the GPUs' energy counters, else one reading."""
+    predicted ones. `watts` is the power of its GPUs together, where that was measured. The last four are days of the
+    same training by other origins: the measured ones may be on another stack, whose versions `measured_on` has."""
 
     gpu: str
     gpus: int
@@ -76,9 +49,10 @@ class TrainingDays(OfGpus):
     origin: Origin
     source: str
     watts: float | None = None
-    by_counter: bool = False
-    stack: Stack | None = None
-    beside: Beside = ALONE
+    printed: float | None = None
+    predicted: float | None = None
+    measured: float | None = None
+    measured_on: str | None = None
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -90,10 +64,6 @@ class TrainingDays(OfGpus):
     def known(self, value: float) -> float:
         """Return a value derived from these days, rounded to significant figures where a prediction is in them."""
         return rough(value) if self.origin in ("predicted", "projected") else value
-
-    def times(self, runs: int) -> TrainingDays:
-        """Return the days of several trainings, one after the other."""
-        return replace(self, days=(self.days * runs).mapped(self.known), beside=self.beside.times(runs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +106,6 @@ class Measurement(OfGpus):
     folder: str
     origin: Literal["measured", "projected"] = "measured"
     watts: float | None = None
-    by_counter: bool = False
 
     @property
     def on(self) -> Stack:
@@ -268,14 +237,10 @@ class ModelDays:
             best.origin,
             best.source,
             best.measurement.watts if best.measurement else None,
-            best.measurement is not None and best.measurement.by_counter,
-            self.asked.stack,
-            Beside(
-                None if printed is None else printed.days,
-                rough(min(foretold)) if foretold else None,
-                None if measured is None else measured.days(self.asked.by),
-                None if measured is None else measured.stack,
-            ),
+            None if printed is None else printed.days,
+            rough(min(foretold)) if foretold else None,
+            None if measured is None else measured.days(self.asked.by),
+            None if measured is None else measured.stack,
         )
 
     def measured_settings(self, machine: Machine) -> list[Settings]:
@@ -494,7 +459,6 @@ def _of_record(run: Reading, record: Record) -> Measurement | None:
         str(run.folder),
         record.origin,
         _watts(record),
-        derived.joules_per_step is not None,
     )
 
 

@@ -1,72 +1,90 @@
-"""Offers: every machine that can train a model, to buy or to rent, with what it costs and how long it takes."""
+"""Offers: each machine that can train a model, what a run costs on it, owned and rented, and which one to take.
+
+A run on a machine of one's own costs its share of the machine's price, price x days / lifespan, and its electricity.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
+from typing import Literal
 
-from ..datafile import read_csv, read_once
-from ..formats import DAYS_A_YEAR, days_read, half_up, sum_read
-from ..paper.gpus import OfGpus, known_gpu
-from ..paper.tables import quantities
-from .days import ALONE, Beside, Origin, TrainingDays
-from .prices import PriceList, Rental, worth
-from .renting import committed, in_proportion_remark, rented_runs, serving, unrated, unrated_text
-
-
-@dataclass(frozen=True)
-class Tier:
-    """The kind of machine that a GPU is meant for, in the paper's words."""
-
-    gpu: str
-    tier: str
-    source: str
+from ..console import UserError
+from ..formats import DAYS_A_YEAR, Interval, days_read, deadline_text, half_up, money_text, short_days, sum_read
+from ..paper.gpus import CustomGpu, find
+from .breakeven import NOTHING, ONE, Case, first_run, lifespan_years
+from .days import TrainingDays
+from .prices import PriceList, Rental, machine_price, serving, worth
+from .spot import Interruptions, daly, expected
 
 
 @dataclass(frozen=True)
-class Offer(OfGpus):
-    """One machine for `runs` trainings, one after the other.
+class Costs:
+    """What costs depend on: the prices, the currency of all sums, the number of trainings, one after the other, the
+    price of a kWh, None if not counted, the cost of storage by the hour, and the interruptions of spot instances, in
+    hours, None if not counted. `custom` is a GPU that the catalogue does not have."""
 
-    `terms` is "own", or how and where it is rented. `cost` and `days` are for all runs. `cost_per_experiment` is for
-    one run; an owned machine's is its share of the lifespan. Sums are in `currency`; `quoted` is the day of the oldest
-    price; `bounds` are those of predicted days, for all runs, and `beside` the days of other origins.
-    """
+    prices: PriceList
+    currency: str = "USD"
+    runs: int = 1
+    kwh: Interval | None = None
+    storage: float = 0.0
+    faced: Interruptions | None = None
+    custom: CustomGpu | None = None
 
-    gpu: str
-    gpus: int
-    tier: str | None
-    terms: str
+
+@dataclass(frozen=True)
+class Rented:
+    """All runs on a rental: their cost, storage included, and the days of one from start to end. On a spot instance
+    both are expected values."""
+
+    rental: Rental
     cost: float
     days: float
-    runs: int
-    cost_per_experiment: float
-    currency: str
-    origin: Origin
-    source: str
-    quoted: date
-    bounds: tuple[float, float] | None
-    beside: Beside = ALONE
+
+
+Pays = Literal["yes", "no", "unsure"]
+
+
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """One machine. `price` is None without one; `own` is the cost of a run on a machine of one's own, `electricity` the
+    part of it that is paid for each run. `rented` are all runs on the cheapest rental. `pays_from` is the number of
+    runs from which on owning costs less, infinite where that is later than the machine lasts.
+
+    `efficiency` is the fewest GPU-days of any number of these GPUs over those of this one: at most 1, also where few
+    GPUs lack the memory that more of them have together. `more_pay` says whether a run costs less on a machine with
+    more of these GPUs; None where no such price is known.
+    """
+
+    run: TrainingDays
+    price: float | None
+    quoted: date | None
+    electricity: Interval
+    own: Interval | None
+    rented: Rented | None
+    pays_from: Interval | None
+    efficiency: float
+    more_pay: Pays | None = None
 
     @property
-    def owned(self) -> bool:
-        return self.terms == "own"
-
-    @property
-    def aims(self) -> tuple[float, ...]:
-        """Return the numbers to minimise, rounded as printed. Cost per experiment is one of them, as a bought machine
-        outlasts the runs and a rented one does not."""
-        return sum_read(self.cost), days_read(self.days), sum_read(self.cost_per_experiment)
-
-    @property
-    def wears_out(self) -> bool:
-        """Return True where it is bought and its lifespan is shorter than the runs."""
-        return self.owned and self.days > lifespan_years() * DAYS_A_YEAR
+    def speedup(self) -> float:
+        return self.efficiency * self.run.gpus
 
 
-def lifespan_years() -> float:
-    """Return the years that the paper expects a machine to last."""
-    return quantities()["paper/lifespan"].value
+def offers(days: Sequence[TrainingDays], costs: Costs) -> list[Offer]:
+    """Return an offer for each machine; the days must be of one model."""
+    found = [_offer(run, [each for each in days if each.gpu == run.gpu], costs) for run in days]
+    return [replace(each, more_pay=_more_pay(each, found)) for each in found]
+
+
+def cheapest_to_own(found: Iterable[Offer]) -> Offer | None:
+    """Return the offer with the cheapest run on a machine of one's own; None without prices."""
+    return min(
+        (each for each in found if each.own), key=lambda each: each.own.value if each.own else math.inf, default=None
+    )
 
 
 def cost_a_day(machine: float) -> float:
@@ -74,105 +92,187 @@ def cost_a_day(machine: float) -> float:
     return machine / (lifespan_years() * DAYS_A_YEAR)
 
 
-def machine_price(gpu: str, gpus: int, prices: PriceList, currency: str) -> tuple[float, date] | None:
-    """Return the price of a machine, GPUs and the system around them, and the day of its older price; None without a
-    price or an exchange rate."""
-    each, system = prices.gpus.get(gpu), prices.systems.get(gpus)
-    if each is None or system is None:
+def kilowatts(run: TrainingDays, custom: CustomGpu | None = None) -> float | None:
+    """Return the power of a machine's GPUs: measured where the days were, else their board power; None without."""
+    if run.watts is not None:
+        return run.watts / 1000
+    gpu = custom if custom is not None and custom.called == run.gpu else find(run.gpu)
+    return None if gpu is None or gpu.board_power_w is None else run.gpus * gpu.board_power_w / 1000
+
+
+def _offer(run: TrainingDays, same: Sequence[TrainingDays], costs: Costs) -> Offer:
+    best = min(same, key=lambda each: each.gpus * each.days.value)
+    efficiency = best.gpus * best.days.value / (run.gpus * run.days.value)
+    power = kilowatts(run, costs.custom) if costs.kwh else 0.0
+    electricity = run.days * (24 * (power or 0.0)) * (costs.kwh or NOTHING)
+    price, quoted = machine_price(run.gpu, run.gpus, costs.prices, costs.currency) or (None, None)
+    rented = _cheapest(run, costs)
+    own = pays_from = None
+    if price is not None and power is not None:
+        own = (run.days * cost_a_day(price) + electricity).mapped(run.known)
+    if price is not None and own is not None and rented is not None:
+        pays_from = _pays_from(price, electricity, run.days, rented, costs.runs)
+    return Offer(run, price, quoted, electricity.mapped(run.known), own, rented, pays_from, efficiency)
+
+
+def _more_pay(offer: Offer, found: Sequence[Offer]) -> Pays | None:
+    larger = cheapest_to_own(each for each in found if each.run.gpu == offer.run.gpu and each.run.gpus > offer.run.gpus)
+    if offer.own is None or larger is None or larger.own is None:
         return None
-    gpu_worth, system_worth = (worth(price.currency, currency, prices.rates) for price in (each, system))
-    if gpu_worth is None or system_worth is None:
-        return None
-    return gpus * each.price * gpu_worth + system.price * system_worth, min(each.quoted, system.quoted)
+    if larger.own.overlaps(offer.own):
+        return "unsure"
+    return "yes" if larger.own.value < offer.own.value else "no"
 
 
-def older_price(gpu: str, gpus: int, prices: PriceList, called: str) -> tuple[str, date]:
-    """Return the older of a machine's two prices, GPU and system: its name and its day. The machine must have both.
-    `called` is the name of the machine, or of its GPU."""
-    each, system = prices.gpus[gpu].quoted, prices.systems[gpus].quoted
-    return (f"the system around {called}", system) if system < each else (called, each)
+def rent(rental: Rental, gpus: int, hours: float) -> float:
+    """Return the cost of `hours` on `gpus` GPUs, in its currency. A reserved one is paid for as a whole."""
+    if rental.terms == "reserved":
+        return rental.price * max(math.ceil(hours / rental.hours - 1e-9), 1)
+    return hours * rental.price / rental.gpus * gpus
 
 
-def owned(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int) -> list[Offer]:
-    """Return a machine to buy for each of the days whose GPUs and system have a price. One serves all runs."""
+def _cheapest(run: TrainingDays, costs: Costs) -> Rented | None:
+    """Return all runs on the cheapest rental of the machine; of those whose cost prints alike on the fastest. Spot
+    instances count only where their interruptions are known; None where nothing is for rent."""
     found = []
-    for row in days:
-        price = machine_price(row.gpu, row.gpus, prices, currency)
-        if price is not None:
-            share = row.known(cost_a_day(price[0]) * row.days.value)
-            found.append(_offer(row.times(runs), "own", price[0], share, currency, runs, price[1]))
-    return found
+    for rental in serving(costs.prices.rentals, run.gpu, run.gpus):
+        each = worth(rental.currency, costs.currency, costs.prices.rates)
+        hours = run.days.value * 24
+        if rental.terms == "spot":
+            hours = expected(hours, daly(costs.faced), costs.faced) if costs.faced else math.inf
+        if each is None or math.isinf(hours):
+            continue
+        paid = rent(rental, run.gpus, hours * costs.runs) * each
+        stored = run.known(costs.storage * hours * costs.runs)
+        paid = paid if rental.terms == "reserved" else run.known(paid)
+        # Rounded as printed: digits that are not shown must not exceed a budget.
+        found.append(Rented(rental, half_up(paid + stored, 2), run.known(hours / 24)))
+    return min(found, key=lambda each: (sum_read(each.cost), days_read(each.days), each.rental.provider), default=None)
 
 
-def rented(days: Iterable[TrainingDays], prices: PriceList, currency: str, runs: int) -> list[Offer]:
-    """Return every rental that serves one of the days, at the cost of all runs. Spot prices are left out, as their cost
-    depends on interruptions."""
-    return [
-        _offer(
-            row.run,
-            f"rent, {row.rental.provider} {row.rental.terms}"
-            + (f" for {row.rental.hours:,.15g} h" if committed(row.rental) else "")
-            + in_proportion_remark(row.rental, row.run.gpus),
-            row.rent,
-            row.run.known(row.price_per_gpu_hour * row.run.gpus * row.hours / runs),
-            currency,
-            runs,
-            row.rental.quoted,
-        )
-        for row in rented_runs((row.times(runs) for row in days), _steady(prices), currency, prices.rates)
-    ]
+def _pays_from(price: float, electricity: Interval, days: Interval, rented: Rented, runs: int) -> Interval:
+    """Return the number of runs from which on owning costs less. A reserved instance, one sum for its whole term, has
+    no cost of a run: owning pays from the first one if the machine costs no more, or never."""
+    if rented.rental.terms == "reserved":
+        return Interval.exact(1.0 if price <= rented.cost else math.inf)
+    hours = days * 24
+    hourly, running = (Interval.exact(of / hours.value) for of in (rented.cost / runs, electricity.value))
+    case = Case(Interval.exact(price), hourly, hours, running, kwh=ONE)
+    return case.runs if case.utilisation <= 1 else Interval.exact(math.inf)
 
 
-def rentals_left_out(days: Iterable[TrainingDays], prices: PriceList, currency: str) -> list[str]:
-    """Return a sentence on the rentals without an exchange rate to the currency; empty where there are none."""
-    return unrated_text(unrated(days, _steady(prices), currency, prices.rates))
+@dataclass(frozen=True, eq=False)
+class Option:
+    """A machine to buy or to rent, for all runs: `cost` is that of all of them, with a machine of one's own its price
+    and the electricity, `a_run` the cost of one, `days` those until the last one ends."""
+
+    offer: Offer
+    bought: bool
+    cost: float
+    a_run: float
+    days: float
+    currency: str
+
+    @property
+    def wears_out(self) -> bool:
+        """Return True where it is bought and its lifespan is shorter than the runs."""
+        return self.bought and self.days > lifespan_years() * DAYS_A_YEAR
+
+    @property
+    def text(self) -> str:
+        rented = self.offer.rented
+        return f"{self.offer.run.machine}{f' at {rented.rental.provider}' if rented and not self.bought else ''}"
+
+    @property
+    def full(self) -> str:
+        """Return it with days and cost, in all digits: none that exceeds a limit is rounded to what would meet it."""
+        cost = money_text(self.cost, self.currency, exact=True)
+        return f"{self.text} in {short_days(self.days, exact=True)} for {cost}"
 
 
-def _steady(prices: PriceList) -> list[Rental]:
-    return [rental for rental in prices.rentals if rental.terms != "spot"]
-
-
-def paid_in(found: Iterable[Offer], prices: PriceList) -> set[str]:
-    """Return the currencies of the prices that these offers are computed from."""
-    paid = set()
+def options(found: Iterable[Offer], costs: Costs, buys: bool, rents: bool) -> list[Option]:
+    """Return what may be taken: machines to buy, or to rent, or both."""
+    listed, runs, unit = [], costs.runs, costs.currency
     for offer in found:
-        if offer.owned:
-            paid |= machine_paid_in(offer.gpu, offer.gpus, prices)
-        else:
-            paid |= {rental.currency for rental in serving(_steady(prices), offer.gpu, offer.gpus)}
-    return paid
+        if buys and offer.price is not None and offer.own is not None:
+            cost, days = offer.price + runs * offer.electricity.value, offer.run.days.value * runs
+            listed.append(Option(offer, True, half_up(cost, 2), offer.own.value, offer.run.known(days), unit))
+        if rents and (rented := offer.rented) is not None:
+            days = offer.run.known(rented.days * runs)
+            listed.append(Option(offer, False, rented.cost, rented.cost / runs, days, unit))
+    return listed
 
 
-def machine_paid_in(gpu: str, gpus: int, prices: PriceList) -> set[str]:
-    """Return the currencies of a machine's prices. It must have both."""
-    return {prices.gpus[gpu].currency, prices.systems[gpus].currency}
+@dataclass(frozen=True)
+class Choice:
+    """The rule that chose, and all options in its order: first the `fitting` ones that fit, with the best on top."""
+
+    rule: str
+    ranked: tuple[Option, ...]
+    fitting: int
 
 
-def unpriced(days: Iterable[TrainingDays], offers: Iterable[Offer]) -> list[str]:
-    """Return the machines of these days without an offer, as they lack a price, or a rate to the currency."""
-    offered = {(offer.gpu, offer.gpus) for offer in offers}
-    return [row.machine for row in days if (row.gpu, row.gpus) not in offered]
+def choose(listed: Sequence[Option], budget: float | None, deadline: float | None) -> Choice:
+    """Choose with a budget alone the fastest within it, as section 4.1 does; with a deadline the cheapest that meets
+    it, within the budget too where there is one; with neither the least cost of a run. Machines that wear out before
+    the runs end come last. Ties in the numbers as printed are resolved by days or cost, and then by fewer GPUs.
 
+    Budget and deadline, in days, are for all runs together. Raises UserError where nothing fits, naming the nearest.
+    """
+    limits = [] if deadline is None else [deadline_text(deadline)]
+    limits += [] if budget is None else [money_text(budget, listed[0].currency, exact=True)]
+    within = " and ".join(limits)
+    affordable = [each for each in listed if budget is None or each.cost <= budget]
+    timely = [each for each in listed if deadline is None or each.days <= deadline]
+    fits = [each for each in affordable if each in timely]
 
-def _offer(row: TrainingDays, terms: str, cost: float, share: float, currency: str, runs: int, quoted: date) -> Offer:
-    return Offer(
-        gpu=row.gpu,
-        gpus=row.gpus,
-        tier=_tiers().get(row.gpu),
-        terms=terms,
-        cost=half_up(cost, 2),  # as printed: digits that are not shown must not exceed a budget
-        days=row.days.value,
-        runs=runs,
-        cost_per_experiment=share,
-        currency=currency,
-        origin=row.origin,
-        source=row.source,
-        quoted=quoted,
-        bounds=row.bounds,
-        beside=row.beside,
+    def order(option: Option) -> tuple[float, ...]:
+        """Return the sort key: the best comes first."""
+        cost, days, a_run = sum_read(option.cost), days_read(option.days), sum_read(option.a_run)
+        if deadline is not None:
+            return cost, days, a_run
+        return (days, cost) if budget is not None else (a_run, days, cost)
+
+    if not fits:
+        nearest = []
+        if deadline is not None:
+            fastest = min(affordable or listed, key=lambda each: (each.days, each.cost))
+            nearest.append(f"the fastest{' within the budget' if budget and affordable else ''} is {fastest.full}")
+        if budget is not None:
+            cheapest = min(timely or listed, key=lambda each: (each.cost, each.days))
+            nearest.append(f"the cheapest{' in time' if deadline and timely else ''} is {cheapest.full}")
+        raise UserError(f"no machine trains it within {within}; {', '.join(nearest)}")
+    ranked = sorted(
+        listed,
+        key=lambda each: (
+            each not in fits,
+            each.wears_out,
+            *order(each),
+            each.offer.run.gpus,
+            each.offer.run.gpu,
+            each.bought,
+        ),
     )
+    rule = "the least cost of a run"
+    if within:
+        rule = f"the {'fastest' if deadline is None else 'cheapest'} within {within}"
+    lasts = f"the {lifespan_years():g} years that a machine lasts"
+    if ranked[0].wears_out:
+        rule += f", but it takes longer than {lasts}"
+    elif min(fits, key=order).wears_out:
+        rule += f", of those that end within {lasts}"
+    return Choice(rule, tuple(ranked), len(fits))
 
 
-@read_once
-def _tiers() -> dict[str, str]:
-    return {row.gpu: row.tier for row in read_csv(Tier, "tiers.csv", ("gpu",), known_gpu).values()}
+def answer(choice: Choice, model: str, costs: Costs) -> str:
+    """Return the choice in one sentence, with its rule."""
+    best = choice.ranked[0]
+    runs = "" if costs.runs == 1 else f"{costs.runs:,} runs of "
+    days = short_days(best.days)
+    if best.bought:
+        price = money_text(best.offer.price or 0.0, costs.currency)
+        return f"Buy {best.text} for {price}: {runs}{model} in {days}, {choice.rule}."
+    cost = money_text(best.cost, costs.currency)
+    first = first_run(best.offer.pays_from.value) if best.offer.pays_from else None
+    owning = "" if first is None else f"; owning pays from run {first:,}"
+    return f"Rent {best.text}: {runs}{model} for {cost} in {days}, {choice.rule}{owning}."

@@ -6,14 +6,13 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from itertools import product
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from .. import command, tomlfile
 from ..console import UserError, suggest_names
 from ..datafile import ContradictionError, CsvRow, Currency, Positive, converter, named, read_csv, read_once
-from ..formats import Interval, bounds
+from ..formats import Interval, bounds, seconds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
 
 Terms = Literal["on-demand", "reserved", "spot"]
@@ -175,16 +174,6 @@ def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
     return None
 
 
-def rates_used(currencies: Iterable[str], to: str, rates: Iterable[Rate]) -> list[tuple[str, float, Rate]]:
-    """Return the currencies that a rate converts to `to`, each with the worth of one unit, and that rate."""
-    found = []
-    for each, rate in product(sorted(set(currencies)), rates):
-        value = worth(each, to, [rate])
-        if each != to and value is not None:
-            found.append((each, value, rate))
-    return found
-
-
 def amount(text: str, option: str, currency: str) -> tuple[Interval, str]:
     """Parse `0.69`, `0.13EUR` or `5000..6500 USD`: a sum, or bounds of one, and its currency, by default `currency`."""
     found = re.fullmatch(r"(.*?)([A-Za-z]{3})?\s*", text, re.DOTALL)
@@ -207,10 +196,6 @@ def canonical_gpu(name: str, place: str) -> str:
     meant = suggest_names(name, by_folded.values())
     hint = f"did you mean {', '.join(meant)}?" if meant else f"{command()} gpus lists those we know"
     raise UserError(f"{place}: unknown GPU {name!r}; {hint}")
-
-
-T = TypeVar("T")
-_OLD_DAYS = 365
 
 
 @dataclass(frozen=True)
@@ -236,17 +221,46 @@ class SystemPrice:
 
 
 @dataclass(frozen=True)
+class Storage:
+    """The price of keeping a GB, 1e9 bytes, for a month, a twelfth of 365 days."""
+
+    price: Positive
+    currency: Currency
+    quoted: date
+    source: str
+
+
+def _hours(text: str) -> float:
+    try:
+        return seconds(text, "") / 3600
+    except UserError:
+        raise ValueError from None
+
+
+_Hours = Annotated[float, (_hours, 'text with a unit such as "90s" or "10m"')]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """The hours from an interruption to training again, and of writing a checkpoint, which a training may measure."""
+
+    restart: _Hours
+    source: str
+    checkpoint: _Hours | None = None
+
+
+@dataclass(frozen=True)
 class PriceList:
-    """Prices of GPUs by name and of systems by number of GPUs, rentals, and exchange rates. The fields `own_...` name
-    what the user's file has: GPUs to buy, rentals, and systems by number of GPUs."""
+    """Prices of GPUs by name and of systems by number of GPUs, rentals, exchange rates, storage, and times on spot
+    instances. `own` are the prices of machines in the user's file."""
 
     gpus: dict[str, GpuPrice]
     systems: dict[int, SystemPrice]
     rentals: tuple[Rental, ...]
-    rates: tuple[Rate, ...]
-    own_to_buy: frozenset[str] = frozenset()
-    own_rentals: tuple[Rental, ...] = ()
-    own_systems: frozenset[int] = frozenset()
+    rates: tuple[Rate, ...] = ()
+    storage: Storage | None = None
+    spot: Spot | None = None
+    own: tuple[GpuPrice | SystemPrice | Rental, ...] = ()
 
 
 @read_once
@@ -265,14 +279,18 @@ def price_list(file: Path | None = None) -> PriceList:
         | {gpu: GpuPrice(gpu, row.cost_usd, "USD", row.quoted, row.source) for gpu, row in gpu_prices().items()},
         {n: SystemPrice(n, row.cost_usd, "USD", row.quoted, row.source) for n, row in known_systems().items()},
         tuple(known_rentals().values()),
-        (),
     )
     return ours if file is None else _over(ours, file)
 
 
 def old(quoted: date, today: date) -> bool:
     """Return True where a price is older than a year."""
-    return (today - quoted).days > _OLD_DAYS
+    return (today - quoted).days > 365
+
+
+T = TypeVar("T")
+_KINDS = {"gpu": GpuPrice, "system": SystemPrice, "rental": Rental, "rate": Rate}
+_SECTIONS: dict[str, type] = {**_KINDS, "storage": Storage, "spot": Spot}
 
 
 def _over(ours: PriceList, file: Path) -> PriceList:
@@ -281,37 +299,37 @@ def _over(ours: PriceList, file: Path) -> PriceList:
         if section not in _SECTIONS:
             expected = ", ".join(f"[[{name}]]" for name in _SECTIONS)
             raise UserError(f"{file}: unknown key {tomlfile.shown(section)}; expected {expected}")
-    gpus = [_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(_rows(GpuPrice, "gpu", data, file), 1)]
+    gpus, systems, rentals, rates, storage, spot = (_rows(name, data.get(name, []), file) for name in _SECTIONS)
+    gpus = [_with_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(gpus, 1)]
+    rentals = [_with_known(row, "gpu", f"{file}, [[rental]] {n}") for n, row in enumerate(rentals, 1)]
     providers = {row.provider.casefold(): row.provider for row in ours.rentals}  # only the case may differ
-    rentals = [
-        replace(
-            _known(row, "gpu", f"{file}, [[rental]] {n}"),
-            provider=providers.get(row.provider.casefold(), row.provider),
-        )
-        for n, row in enumerate(_rows(Rental, "rental", data, file), 1)
-    ]
-    systems, rates = _rows(SystemPrice, "system", data, file), _rows(Rate, "rate", data, file)
+    rentals = [replace(row, provider=providers.get(row.provider.casefold(), row.provider)) for row in rentals]
     _once("gpu", [row.name for row in gpus], file)
     _once("system", [row.gpus for row in systems], file)
     _once("rental", [_rental_key(row) for row in rentals], file)
     _once("rate", [tuple(sorted((row.from_, row.to))) for row in rates], file)  # one rate serves both directions
+    _once("storage", ["a price" for _ in storage], file)
+    _once("spot", ["restart" for _ in spot], file)
     left = [row for row in ours.rentals if not any(_stands_for(one, row) for one in rentals)]
-    merged = {_rental_key(row): row for row in (*left, *rentals)}
     return PriceList(
         ours.gpus | {row.name: row for row in gpus},
         ours.systems | {row.gpus: row for row in systems},
-        tuple(merged.values()),
+        tuple({_rental_key(row): row for row in (*left, *rentals)}.values()),
         tuple(rates),
-        frozenset(row.name for row in gpus),
-        tuple(rentals),
-        frozenset(row.gpus for row in systems),
+        next(iter(storage), None),
+        next(iter(spot), None),
+        (*gpus, *systems, *rentals),
     )
 
 
-_SECTIONS: tuple[str, ...] = ("gpu", "system", "rental", "rate")
+def _rows(section: str, listed: Any, file: Path) -> list[Any]:
+    if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
+        raise UserError(f"{file}: {section} is no list of tables; write each as [[{section}]]")
+    kind = _SECTIONS[section]
+    return [tomlfile.table(kind, row, f"{file}, [[{section}]] {number}") for number, row in enumerate(listed, 1)]
 
 
-def _known(row: T, field: str, place: str) -> T:
+def _with_known(row: T, field: str, place: str) -> T:
     return replace(row, **{field: canonical_gpu(getattr(row, field), f"{place}, {field}")})  # type: ignore[type-var]
 
 
@@ -334,25 +352,26 @@ def _stands_for(one: Rental, larger: Rental) -> bool:
     return same and one.gpus == 1 < larger.gpus and one.terms != "reserved" and one.provider in in_proportion()
 
 
-def _rows(kind: type[T], section: str, data: dict[str, Any], file: Path) -> list[T]:
-    listed = data.get(section, [])
-    if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
-        raise UserError(f"{file}: {section} is no list of tables; write each as [[{section}]]")
-    return [tomlfile.table(kind, row, f"{file}, [[{section}]] {number}") for number, row in enumerate(listed, 1)]
+def machine_price(gpu: str, gpus: int, prices: PriceList, currency: str) -> tuple[float, date] | None:
+    """Return the price of a machine, GPUs and the system around them, and the day of its older price; None without a
+    price or an exchange rate."""
+    each, system = prices.gpus.get(gpu), prices.systems.get(gpus)
+    if each is None or system is None:
+        return None
+    gpu_worth, system_worth = (worth(price.currency, currency, prices.rates) for price in (each, system))
+    if gpu_worth is None or system_worth is None:
+        return None
+    return gpus * each.price * gpu_worth + system.price * system_worth, min(each.quoted, system.quoted)
 
 
-def prices_text(
-    quoted: Iterable[tuple[str, date]], paid_in: Iterable[str], to: str, rates: Iterable[Rate], today: date
-) -> list[str]:
-    """Return a sentence on each exchange rate that was used from `paid_in` to `to`, and one on what is older than a
-    year, of these rates and of `quoted`, which has names of prices and their days."""
-    used = rates_used(paid_in, to, rates)
-    sentences = [
-        f"{each} become {to} at the rate in --prices, {worth:g} ({by.source}, {by.quoted})." for each, worth, by in used
+def serving(rentals: Iterable[Rental], gpu: str, gpus: int) -> list[Rental]:
+    """Return the rentals of a machine with `gpus` of `gpu`: instances with so many, and instances with one GPU of
+    providers with proportional prices, where the larger one has no price of its own. Other providers' instances with
+    one GPU do not count: nothing says that they are in one node."""
+    listed = [rental for rental in rentals if rental.gpu == gpu]
+    whole = [rental for rental in listed if rental.gpus == gpus]
+    alone = [rental for rental in listed if rental.gpus == 1 < gpus and rental.terms != "reserved"]
+    known = {(rental.provider, rental.terms, rental.currency) for rental in whole}
+    return whole + [
+        one for one in alone if one.provider in in_proportion() and (one.provider, one.terms, one.currency) not in known
     ]
-    late: dict[date, dict[str, None]] = {}
-    for what, day in [*quoted, *((f"the rate of {each} to {to}", by.quoted) for each, _, by in used)]:
-        if old(day, today):
-            late.setdefault(day, {})[what] = None
-    listed = "; ".join(f"{day.isoformat()} ({', '.join(late[day])})" for day in sorted(late))
-    return [*sentences, f"Prices older than a year: {listed}. --prices FILE brings newer ones."] if late else sentences

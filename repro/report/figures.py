@@ -8,11 +8,10 @@ from statistics import fmean
 
 from .. import models
 from ..formats import counted, from_to
-from ..money.breakeven import comment_cases, spending
-from ..money.choice import Step, beaten_by, steps_by_gpu, stops
+from ..money.breakeven import comment_cases, first_run, lifespan_years, spending
 from ..money.days import DaysAsked, ModelDays, TrainingDays
-from ..money.offers import cost_a_day, lifespan_years, machine_price
-from ..money.prices import gpu_prices, price_list
+from ..money.offers import Costs, cheapest_to_own, cost_a_day, offers
+from ..money.prices import gpu_prices, machine_price, price_list
 from ..paper.arithmetic import (
     PYTHIA,
     analytic_days,
@@ -348,7 +347,12 @@ def _of_paper(model: str, asked: DaysAsked) -> list[TrainingDays]:
 
 def _trades(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
     found = _priced(days, each)
-    return [replace(trade, kind="beaten") if beaten_by(trade, found) else trade for trade in found]
+    return [replace(trade, kind="beaten") if any(_beats(other, trade) for other in found) else trade for trade in found]
+
+
+def _beats(one: Trade, other: Trade) -> bool:
+    """Return whether one is worse in neither cost nor days, as printed, and better in one of them."""
+    return one.aims != other.aims and all(ours <= theirs for ours, theirs in zip(one.aims, other.aims, strict=True))
 
 
 def _here(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
@@ -478,7 +482,7 @@ def _break_even() -> Figure:
         title = computed.what[0].upper() + computed.what[1:]
         source = "rent-or-buy comment, quantities.csv and rental.csv"
         panels.append(Panel("computed", title, "lines", "runs of BERT", rows, source, y="US dollars spent"))
-        sentences.append(f"from run {computed.answer.whole_runs} on ({computed.what})")
+        sentences.append(f"from run {first_run(computed.case.runs.value)} on ({computed.what})")
     says = f"A workstation against {first.provider}'s V100s by the hour. Owning is cheaper {', or '.join(sentences)}."
     return Figure("", "When owning beats renting", says, panels)
 
@@ -488,10 +492,8 @@ def _scaling() -> Figure:
     prices = price_list()
     for id in ("pythia-1b", "pythia-6.9b", "vit"):
         name = models.find(id).name
-        by_gpu = steps_by_gpu(_of_paper(name, _TRUE), prices, "USD")
-        rows = [
-            Curve(step.run.gpu, step.run.gpus, step.efficiency.value) for found in by_gpu.values() for step in found
-        ]
+        found = offers(_of_paper(name, _TRUE), Costs(prices))
+        rows = [Curve(offer.run.gpu, offer.run.gpus, offer.efficiency) for offer in found]
         source = f"true days, {_TRUE.text}"
         panels.append(
             Panel(
@@ -505,14 +507,11 @@ def _scaling() -> Figure:
                 y="parallel efficiency",
             )
         )
-        last = [stop for found in by_gpu.values() if (stop := stops(found)) is not None]
-        sentences.append(_cheapest(name, last))
+        by_gpu = [[offer for offer in found if offer.run.gpu == gpu] for gpu in paper_gpus()]
+        cheapest = [best.run.machine for of_it in by_gpu if (best := cheapest_to_own(of_it)) is not None]
+        sentences.append(f"{name} on {', '.join(cheapest)}")
     says = (
         "The fewest GPU-days of any number of these GPUs over those of this one: 1 is the best use of each GPU. An "
         f"experiment is cheapest with {'; '.join(sentences)} (prices of {max(p.quoted for p in prices.gpus.values())})."
     )
     return Figure("", "What more GPUs bring", says, panels)
-
-
-def _cheapest(model: str, steps: list[Step]) -> str:
-    return f"{model} on {', '.join(step.run.machine for step in steps)}"

@@ -251,7 +251,7 @@ class _Training:
         return iter(loader)
 
     def _keep(self, kept: Kept, checkpoints: Checkpoints) -> Kept:
-        """Write training.json, which `repro rent --measured` reads. The first two steps compile and warm up."""
+        """Write training.json, which `repro cost --measured` reads. The first two steps compile and warm up."""
         seconds = statistics.median(kept.step_seconds[2:] or kept.step_seconds)
         peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         found = replace(

@@ -30,8 +30,7 @@ READING = (
     ("table", "4", "--measured", "{}", "--format", "json"),
     ("claims", "--measured", "{}"),
     ("compare", str(KEPT[0]), "{}"),
-    ("scaling", "--model", "vit", "--measured", "{}"),
-    ("recommend", "--model", "vit", "--measured", "{}"),
+    ("cost", "vit", "--measured", "{}"),
 )
 _PRICES = gpu_table() + rental_table() + rate_table("EUR", "USD")
 EVIL: tuple[Any, ...] = (
@@ -207,7 +206,7 @@ def damage_reference_data(case: Case) -> None:
         file = case.random.choice(sorted(folder.glob("*.csv")))
         file.write_bytes(case.random.choice(DAMAGE)(case, file.read_bytes()))
         with case.injection(file.name):
-            words = case.random.choice([("table", "1"), ("audit",), ("gpus",), ("breakeven", "--model", "vit")])
+            words = case.random.choice([("table", "1"), ("audit",), ("gpus",), ("cost", "vit")])
             _read_by_a_command(case, words, folder, folder)
         shutil.rmtree(folder)
 
@@ -218,7 +217,7 @@ def damage_a_price_list(case: Case) -> None:
         file = case.root / "prices.toml"
         file.write_bytes(case.random.choice(DAMAGE)(case, _PRICES.encode()))
         with case.injection():
-            words = case.random.choice([("rent", "--model", "vit"), ("breakeven", "--model", "vit")])
+            words = case.random.choice([("cost", "vit"), ("cost", "--machine", "9000")])
             _read_by_a_command(case, (*words, "--prices", "{}"), file)
 
 
@@ -342,7 +341,7 @@ def numbers_of_another_paper(case: Case) -> None:
     """With REPRO_EXPECTED every command says on stderr that the paper's numbers are another's."""
     with case.injection():
         folder = case.folder(ROOT / "expected")
-        for words in (("table", "1"), ("audit",), ("claims",), ("rent", "--model", "vit"), ("gpus",), ("recipes",)):
+        for words in (("table", "1"), ("audit",), ("claims",), ("cost", "vit"), ("gpus",), ("recipes",)):
             done = repro(*words, REPRO_EXPECTED=str(folder))
             said = [line for line in done.stderr.splitlines() if "REPRO_EXPECTED" in line]
             case.check(done.returncode in (OK, FAILED) and len(said) == 1, f"{words[0]}: {done.stderr[-200:]!r}")

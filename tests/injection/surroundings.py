@@ -237,7 +237,7 @@ def pipe_of_prices(case: Case) -> None:
     with case.injection():
         pipe = case.root / "prices.toml"
         os.mkfifo(pipe)
-        case.refused("rent", "--model", "vit", "--prices", str(pipe), says="prices.toml")
+        case.refused("cost", "vit", "--prices", str(pipe), says="prices.toml")
 
 
 # --- Places ---
