@@ -169,8 +169,8 @@ def test_the_corrected_table_takes_measured_then_projected_then_predicted_days(t
     assert days[8] == ("predicted", predicted.days)
     assert rows["Pythia-410M", "H100", 2]["origin"] == "measured"
     text = repro("table", "1", "--by", "true", "--measured", str(folder)).stdout
-    assert "Of 144 cells the days of 2 measured, 1 projected and 141 predicted." in text
-    assert "11 projected" in text
+    assert "\n141 predicted, 2 measured and 1 projected; predicted is for " in text
+    assert "≈▲ projected" in text
 
 
 def test_a_report_shows_measured_and_projected_trials_apart(tmp_path: Path) -> None:

@@ -15,18 +15,21 @@ from ..formats import (
     Format,
     add_format,
     count_if_given,
+    counted,
+    from_to,
     listing,
     network,
     path,
     prose,
     render,
     significant,
+    were,
 )
 from ..models.recipe import Recipe
 from ..money.days import WHOSE, DaysAsked, ModelDays, SettingsDays
 from ..paper.arithmetic import paper_gpu, recipe_of
 from ..paper.custom_gpu import custom_gpu
-from ..paper.gpus import CustomGpu, paper_gpus
+from ..paper.gpus import CustomGpu
 from ..paper.settings import NAIVE
 from ..paper.tables import TABLES, Cell, all_cells
 from ..predict import fits, report, scores, traces
@@ -43,7 +46,7 @@ from ..run.reading import Joined, Reading, join, read
 from ..validity import Answer, disturbance
 from .custom_models import add_models
 from .day_options import add_measured_days, measured_days
-from .printout import answered
+from .printout import MOST_COLUMNS, MOST_ROWS, answered, grid
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +77,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "the default with --gpu",
     )
     parser.add_argument("--validate", action="store_true", help="print the errors of the predictions")
+    parser.add_argument("--all", action="store_true", help="all settings of all models, and Table 4")
     add_format(parser)
 
 
@@ -117,10 +121,10 @@ def main(given: argparse.Namespace) -> int:
         raise UserError(f"--methods {methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
     else:
         models.listed(given.models, models.find_of_paper)
-        return _tables(given.format, {recipe.name for recipe in wanted}, asked)
+        return _tables(given.format, {recipe.name for recipe in wanted}, asked, given.all)
     if runs is not None:
-        return _beside(given.format, runs, machine, fitted, wanted, device, asked)
-    return _machine(given.format, machine, fitted, wanted, methods, asked)
+        return _beside(given.format, runs, machine, fitted, wanted, device, asked, given.all)
+    return _machine(given.format, machine, fitted, wanted, methods, asked, given.all)
 
 
 def _machine(
@@ -130,8 +134,10 @@ def _machine(
     wanted: Sequence[Recipe],
     methods: Methods,
     asked: DaysAsked,
+    every: bool,
 ) -> int:
-    """Print the search space of each recipe on one machine, the fastest first."""
+    """Print the search space of a recipe on one machine, the fastest first, or the fastest of each of several; with
+    `every` all of all."""
     found, sources = list[tuple[ModelDays, list[SettingsDays]]](), dict[str, None]()
     for recipe in wanted:
         known = ModelDays(recipe.id, asked)
@@ -148,17 +154,30 @@ def _machine(
     if format in FOR_MACHINES:
         print(render([_row(each, known) for known, group in found for each in group], format))
         return 0
-    answer = "\n".join(_sentence(group, known) for known, group in found)
-    beside = any(each.elsewhere for _, group in found for each in group)
-    best = [_line(group[0], beside) | ({} if group[0].feasible else {"settings": None}) for _, group in found]
-    rest = [f"The fastest of each:\n\n{render(best, format)}"] if len(found) > 1 else []
-    rest += [render([_line(each, beside) for each in group], format) for _, group in found]
-    about = f"Predicted, not measured, are days for {listing(list(sources))}."
-    if asked.stack != "paper":
-        about += "\nWithout --gpu, Tables 1 and 4 are predicted for the paper's stack (--stack)."
+    if several := len(found) > 1 and not every:
+        trains = [group[0] for _, group in found if group[0].feasible]
+        where = f"{machine.nodes} nodes of " if machine.nodes > 1 else ""
+        answer = f"{len(trains)} of {len(found)} models train on {where}{machine.gpus} x {machine.gpu.name}."
+        tables = [_lines([group[0] for _, group in found], several)]
+        notes = ["The fastest settings of each model: --all has all settings of each."]
+    else:
+        answer = "\n".join(_sentence(group, known) for known, group in found)
+        tables = [_lines([each for each in group if each.feasible] or group[:1], False) for _, group in found]
+        left = 0 if every else sum(len(table[MOST_ROWS:]) for table in tables)
+        notes = [f"{counted(left, 'slower one')} of these settings: --all has them."] if left else []
+        notes += [
+            f"Infeasible: {reasons}."
+            for _, group in found
+            if group[0].feasible and (reasons := report.reasons([each.forecast for each in group if each.forecast]))
+        ]
+    rest = [render(table if every else table[:MOST_ROWS], format, most=MOST_COLUMNS) for table in tables]
+    notes.append(f"Predicted, not measured, for {listing(list(sources))}.")
+    notes += report.signs(each.origin for _, group in found for each in group)
+    if not several and any(group[0].bounds for _, group in found):
+        notes.append("8 of 10 unseen cells and trials lie in such an interval as is in brackets.")
     if isinstance(machine.gpu, CustomGpu):
-        about += f"\n{machine.gpu.note}"
-    print(answered(answer, [*rest, prose(about, format)], format))
+        notes.append(machine.gpu.note)
+    print(answered(answer, [*rest, prose("\n".join(notes), format)], format))
     return 0
 
 
@@ -199,6 +218,7 @@ def _beside(
     wanted: Sequence[Recipe],
     device: str,
     asked: DaysAsked,
+    every: bool,
 ) -> int:
     """Print the trials measured on this machine, each with its prediction by the traces of its run's stack; where
     another number of its GPUs was measured, its predictions corrected by that."""
@@ -222,7 +242,7 @@ def _beside(
         corrected = {each.recipe for each in runs.records if each.device == device and each.like_papers} & ids
         if corrected:
             of_them = [recipe for recipe in wanted if recipe.id in corrected]
-            return _machine(format, machine, fitted, of_them, "all", asked)
+            return _machine(format, machine, fitted, of_them, "all", asked, every)
     if not found:
         where = f"{f'{machine.nodes} nodes of ' if machine.nodes > 1 else ''}{machine.gpus} x {device}"
         raise UserError(f"{runs.name} has no trial of these models that ran on {where}: {_had(runs.records)}")
@@ -280,8 +300,7 @@ def _had(records: Sequence[Record]) -> str:
     return f"it has {'; '.join(there) or 'none'}"
 
 
-def _tables(format: Format, names: set[str], asked: DaysAsked) -> int:
-    fitted = fits.fitted_constants()[fits.EVERYTHING]
+def _tables(format: Format, names: set[str], asked: DaysAsked, every: bool) -> int:
     known = {recipe_of(model).id: ModelDays(recipe_of(model).id, asked) for model in sorted(names)}
     judged = [verdict for run in asked.runs for verdict in run.verdicts]
     if asked.runs and all(verdict.true.days is None for verdict in judged):
@@ -293,29 +312,31 @@ def _tables(format: Format, names: set[str], asked: DaysAsked) -> int:
     if format in FOR_MACHINES:
         print(render(rows, format))
         return 0
-    for table in TABLES:
-        what = "the fastest of the search" if table == "1" else "naive settings"
-        grid = render(report.grid(row for row in rows if row["table"] == table), format)
-        print(f"Table {table}, days with {what}: printed (predicted true days; by the authors' clock)\n\n{grid}\n")
-    between = listing([f"{low:.2f} and {high:.2f} on {gpus}" for gpus, (low, high) in _intervals(fitted).items()])
-    on = "on the same stack" if asked.stack == "today" else "on newer packages"
-    print(
-        "A dash is infeasible, ? a mark that the copy at hand has lost; measured true days follow a slash, "
-        f"{on}. The paper's days are by the authors' clock: 8 of 10 lie between {between} times what is predicted of "
-        f"it. Predicted, not measured, for {WHOSE[asked.stack]} stack, "
-        f"{report.from_traces(traces.of_stack(asked.stack))}."
+    there = [row for row in rows if row["table"] == "1"]
+    ratios = [
+        row["predicted_authors_days"] / row["expected_days"]
+        for row in there
+        if row["predicted_authors_days"] and row["expected_days"]
+    ]
+    answer = (
+        f"Table 1 predicted for {WHOSE[asked.stack]} stack, with the fastest settings of the search: in the median the "
+        f"authors' clock is to show {median(ratios):.2f} times the printed days ({from_to(ratios, '.2f')})."
+        if ratios
+        else "No cell of Table 1 has printed days and is predicted to train."
     )
+    notes = [f"True days, predicted {report.from_traces(traces.of_stack(asked.stack))}; - is infeasible."]
+    notes += report.signs(row["origin"] for row in there)
+    if others := sum(row["measured_days"] is not None and row["origin"] != "measured" for row in there):
+        notes.append(
+            f"{counted(others, 'cell')} {were(others)} measured on another stack: csv and json have these days."
+        )
+    grids = [
+        grid(report.grid(row for row in rows if row["table"] == table), format) for table in TABLES[: 2 if every else 1]
+    ]
+    if not every:
+        notes.append("--all has Table 4, too; the printed days, and each interval, are in csv and json.")
+    print(answered(answer, [*grids, prose("\n".join(notes), format)], format))
     return 0
-
-
-def _intervals(fitted: fits.Constants) -> dict[str, fits.Factors]:
-    """Return the interval of each kind of GPU with a column in the tables, by the names of its GPUs."""
-    found: dict[fits.Factors, list[str]] = {}
-    for name in paper_gpus():
-        interval = fitted.interval(Machine(paper_gpu(name), 1))
-        assert interval is not None, "the paper has days of it"
-        found.setdefault(interval, []).append(name)
-    return {" and ".join(names): interval for interval, names in found.items()}
 
 
 def _cell(known: ModelDays, cell: Cell) -> dict[str, Any]:
@@ -355,14 +376,23 @@ def _row(each: SettingsDays, known: ModelDays) -> dict[str, Any]:
     }
 
 
-def _line(each: SettingsDays, beside: bool) -> dict[str, Any]:
-    """Return the values of settings that a table shows to people; `beside` those measured on the other stack."""
-    assert each.forecast is not None
-    line = report.line(each.forecast)
-    first = {"model": line["model"], "settings": each.settings, "MBS": each.micro_batch}
-    days = {"days": each.days and each.days.value, "origin": each.origin}
-    other = {"measured on the other stack": each.elsewhere and each.elsewhere.true_days} if beside else {}
-    return first | days | other | {key: value for key, value in line.items() if key not in first}
+def _lines(found: Iterable[SettingsDays], several: bool) -> list[dict[str, Any]]:
+    """Return the values of settings that a table shows to people, with their models where these are `several`; the
+    prediction only where another number stands before it."""
+    rows = list(found)
+    known = any(each.origin != "predicted" for each in rows)
+    beside = any(each.elsewhere for each in rows)
+    lines = []
+    for each in rows:
+        assert each.forecast is not None
+        line = report.line(each.forecast)
+        first = {"model": line["model"]} if several else {}
+        first |= {"settings": each.settings if each.feasible else None, "MBS": each.micro_batch}
+        first |= {"days": each.days and f"{significant(each.days.value)}{report.SIGNS[each.origin]}"}
+        first |= {"on the other stack": each.elsewhere and each.elsewhere.true_days} if beside else {}
+        left_out = ("model", "settings", "MBS", *(() if known else ("predicted",)))
+        lines.append(first | {key: value for key, value in line.items() if key not in left_out})
+    return lines
 
 
 def _sentence(rows: Sequence[SettingsDays], known: ModelDays) -> str:

@@ -47,6 +47,12 @@ def finite(value: float | None, digits: int) -> float | None:
 MOST_ROWS, MOST_COLUMNS = 20, 100
 
 
+def grid(table: Sequence[dict[str, Any]], format: Format) -> str:
+    """Return a table whose columns are models, whose names may wrap."""
+    headings = {name: name.replace("-", " ") for name in table[0]} if format == "text" else None
+    return render(table, format, headings=headings, most=MOST_COLUMNS)
+
+
 @dataclass(frozen=True)
 class Column:
     """A column: its key and its value of a row in CSV and JSON; where people see it, its heading and, if that is not

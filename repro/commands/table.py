@@ -36,7 +36,7 @@ from ..run.corrected import WORTH_SAYING, Corrected
 from ..run.reading import Joined, add_measured, measured
 from ..run.verdict import Verdict
 from .day_options import add_by, add_stack
-from .printout import MOST_COLUMNS
+from .printout import grid
 
 _USE_IT = "use it as in table 1 --by true"
 _LOST = "? is a mark that cannot be read in the copy of the paper at hand."
@@ -84,9 +84,9 @@ def main(given: argparse.Namespace) -> int:
         _show(given.format, "", layout(found), notes)
     elif runs:
         there = [verdict for verdict in runs.verdicts if verdict.table == given.number]
-        grid = {verdict.place: _of_verdict(verdict, clock) for verdict in there}
+        shown = {verdict.place: _of_verdict(verdict, clock) for verdict in there}
         _show(
-            given.format, f"Table {given.number} as measured: {_counts(clock, there)}", by_machine(grid), _signs(there)
+            given.format, f"Table {given.number} as measured: {_counts(clock, there)}", by_machine(shown), _signs(there)
         )
     else:
         _printed(given)
@@ -95,8 +95,7 @@ def main(given: argparse.Namespace) -> int:
 
 def _show(format: Format, sentence: str, table: Rows, notes: Sequence[str]) -> None:
     """Print an answer: a sentence, a table of at most 100 columns, and notes of a sentence each."""
-    headings = {name: name.replace("-", " ") for name in table[0]} if format == "text" else None  # they may wrap
-    shown = render(table, format, headings=headings, most=MOST_COLUMNS)
+    shown = grid(table, format)
     texts = [prose(sentence, format) if sentence else "", shown, prose("\n".join(notes), format)]
     print(shown if format == "latex" else "\n\n".join(filter(None, texts)))
 
@@ -104,7 +103,7 @@ def _show(format: Format, sentence: str, table: Rows, notes: Sequence[str]) -> N
 def _printed(given: argparse.Namespace) -> None:
     there = cells(given.number)
     impossible = {row.place for row in audit() if (row.table, row.verdict) == (given.number, "impossible")}
-    grid = {cell.place: f"{printed(cell.state, cell.days)}{'!' * (cell.place in impossible)}" for cell in there}
+    shown = {cell.place: f"{printed(cell.state, cell.days)}{'!' * (cell.place in impossible)}" for cell in there}
     days = sum(cell.days is not None for cell in there)
     notes = ["- is infeasible with all settings tried."]
     if any(cell.state == "lost" for cell in there):
@@ -114,7 +113,7 @@ def _printed(given: argparse.Namespace) -> None:
         f"Table {given.number} as printed, in days: {len(impossible)} of {days} numbers are impossible (!), as they "
         "imply more FLOP/s than the GPU has."
     )
-    _show(given.format, sentence, by_machine(grid), notes)
+    _show(given.format, sentence, by_machine(shown), notes)
 
 
 def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
@@ -130,7 +129,7 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
         print(render([asdict(row) for row in found], given.format))
         return 0
     judged = {verdict.place: verdict for verdict in verdicts if verdict.table == given.number}
-    grid = {row.place: _of_row(row, judged.get(row.place), modern) for row in found}
+    shown = {row.place: _of_row(row, judged.get(row.place), modern) for row in found}
     origins = Counter(row.origin for row in found)
     settings = "Appendix J's settings" if given.number == "1" else "naive settings"
     words = [f"{count} {origin}" for origin, count in origins.most_common()]
@@ -142,7 +141,7 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
         notes.append(f"* is at the largest micro batch that fits, as Appendix J's does not in {cells_}.")
     if there := [verdict for verdict in judged.values() if verdict.by(given.by).verdict != "not_measured"]:
         notes += _signs(there)
-    _show(given.format, corrected.headline(given.number, given.by, found, modern), by_machine(grid), notes)
+    _show(given.format, corrected.headline(given.number, given.by, found, modern), by_machine(shown), notes)
     return 0
 
 

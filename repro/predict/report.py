@@ -9,10 +9,10 @@ from statistics import median
 from typing import Any
 
 from repro.datafile import columns
-from repro.formats import by_machine, significant, size
+from repro.formats import by_machine, cell_text, listing, significant, size
 from repro.installation import installed
 from repro.machine.packages import without_build
-from repro.paper.tables import Cell, printed
+from repro.paper.tables import Cell
 from repro.record import Record
 from repro.validity import Answer, larger_may_fit
 
@@ -24,6 +24,7 @@ from .memory import Memory
 from .time import Step
 from .traces import PAPER_STACK, Traced
 
+SIGNS = {"measured": "m", "projected": "p", "predicted": ""}  # behind days
 _MEMORY, _SECONDS = columns(Memory), columns(Step)
 _TRACED = tuple(f"traced_{package}" for package in columns(Traced))
 
@@ -64,33 +65,37 @@ def line(each: Forecast) -> dict[str, Any]:
         "model": each.recipe,
         "settings": each.settings.id,
         "MBS": each.micro_batch or None,
-        "predicted days": each.days and each.days.value,
-        "by authors' clock": each.authors_days,
+        "predicted": each.days and each.days.value,
+        "authors' days": each.authors_days,
         "of peak": None if each.utilisation is None else f"{each.utilisation:.0%}",
-        "memory (GiB)": memory and memory.peak / 2**30,
-        **{f"{part} (GiB)": memory and getattr(memory, part) / 2**30 for part in _MEMORY},
-        **{f"{part} (%)": step and 100 * getattr(step, part) / step.total for part in _SECONDS},
+        "GiB": memory and memory.peak / 2**30,
+        "most time": step and _longest(step),
     }
 
 
+def _longest(step: Step) -> str:
+    """Name the part of a step that takes most of it, with its share."""
+    part = max(_SECONDS, key=lambda part: getattr(step, part))
+    return f"{part} {getattr(step, part) / step.total:.0%}"
+
+
 def sentence(ranked: Sequence[Forecast], stack: str, known: str = "") -> str:
-    """Describe the first settings of a search on a stack, what is `known` besides the prediction, its uncertainty, and
-    why others cannot train."""
-    best, reason = ranked[0], _reasons(ranked)
+    """Describe the first settings of a search on a stack, what is `known` besides the prediction, and its uncertainty;
+    where nothing trains, why."""
+    best = ranked[0]
     nodes = f"{best.machine.nodes} nodes of " if best.machine.nodes > 1 else ""
     cell = f"{models.find(best.recipe).name} on {nodes}{best.machine.gpus} x {best.machine.gpu.name}"
     if best.days is None:
-        return f"{cell}: {known}predicted infeasible with every combination of settings: {reason}."
+        return f"{cell}: {known}predicted infeasible with every combination of settings: {reasons(ranked)}."
     days = f"predicted {significant(best.days.value)} days ({_sure(best)})"
-    answer = f"{cell}: {known}{days} with {best.settings.id}, on {stack}."
-    return f"{answer} A dash is infeasible: {reason}." if reason else answer
+    return f"{cell}: {known}{days} with {best.settings.id}, on {stack}."
 
 
 def _sure(best: Forecast) -> str:
     """Describe the interval of predicted days, or say why there is none."""
     if best.bounds:
         low, high = map(significant, best.bounds)
-        return f"{low} to {high}: 8 of 10 unseen cells and trials lie in such an interval"
+        return f"{low} to {high}"
     if best.settings.parts:
         return "no interval is known: nothing was measured on a GPU with these parts"
     errors = fitted_constants()[EVERYTHING].errors
@@ -100,7 +105,7 @@ def _sure(best: Forecast) -> str:
     return f"no GPU of this kind was measured: of those held out the worst, {worst}"
 
 
-def _reasons(ranked: Sequence[Forecast]) -> str:
+def reasons(ranked: Sequence[Forecast]) -> str:
     """Return why settings cannot train, with counts if there are several reasons: a larger host solves only one."""
     numbers = Counter(each.reason for each in ranked if not each.feasible)
     if len(numbers) < 2:
@@ -127,17 +132,18 @@ def cell_row(cell: Cell, best: Forecast) -> dict[str, Any]:
     }
 
 
+def signs(origins: Iterable[str]) -> list[str]:
+    """Return a note on the signs of these origins; none where all is predicted."""
+    there = set(origins)
+    named = [f"{sign} is {origin}" for origin, sign in SIGNS.items() if sign and origin in there]
+    return [f"{listing(named)}."] if named else []
+
+
 def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lay out rows of cells as in the paper: a line per model, a column per machine."""
+    """Lay out the predicted days of cells, or those that were measured, or projected, with a sign."""
 
     def shown(row: dict[str, Any]) -> str:
-        expected = printed(row["state"], row["expected_days"])
-        found = "-"
-        if row["predicted_days"] is not None:
-            found = f"{significant(row['predicted_days'])}; {significant(row['predicted_authors_days'])}"
-        projected = f" / {significant(row['days'])} projected" if row["origin"] == "projected" else ""
-        measured = projected if row["measured_days"] is None else f" / {significant(row['measured_days'])}"
-        return f"{expected} ({found}){measured}"
+        return "-" if row["days"] is None else f"{cell_text(row['days'], 2)}{SIGNS[row['origin']]}"
 
     return by_machine({(row["model"], row["gpu"], row["gpus"]): shown(row) for row in rows})
 
