@@ -26,11 +26,13 @@ _FRONT_DOOR = (
     "run_all.sh test runs the tests. --with-kernels, --with-flash4, --with-modern and --with-tracking go first: see "
     "the head of run_all.sh."
 )
-_MEASURING = ("run", "lab", "calibrate", "upgrade-check")  # their results are in files even if stdout fails
+_MEASURING = ("run", "lab", "probe", "upgrade-check")  # their results are in files even if stdout fails
 
 
 _RENAMED = {"--clock": "--by", "--corrected": "--by true"}
 _OLD_COMMANDS = {
+    **{name: f"list {name}" for name in ("recipes", "gpus", "settings")},
+    "calibrate": "probe",
     "recommend": "cost MODEL",
     "rent": "cost MODEL --terms rent",
     "breakeven": "cost without a model, or cost MODEL --terms either",
@@ -199,7 +201,7 @@ def _command(name: str) -> ModuleType:
 def _run(words: list[str], output: _Output) -> int:
     if not words or words[0] not in (*HELP, "-h", "--help", "--version"):
         if words and (now := _OLD_COMMANDS.get(words[0])):
-            raise UserError(f"{words[0]} is {now} now; see {command()} cost --help")
+            raise UserError(f"{words[0]} is {now} now; see {command()} {now.split()[0]} --help")
         if words and not words[0].startswith("-"):
             meant = suggest_names(words[0], HELP)
             hint = f"did you mean {' or '.join(meant)}?" if meant else f"it is one of {', '.join(HELP)}"

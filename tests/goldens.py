@@ -31,7 +31,7 @@ _TABLES = [
         for rest in ("--budget 20000", "--terms either --deadline 30d", "--terms rent --budget 9000", "--by printed")
     ),
     *("cost", "cost --hours 100..200 --resale 2000 --co2 400", "cost mamba --gpu H100 --stack paper --electricity 0.2"),
-    *("settings", "gpus", "recipes"),
+    *("list settings", "list gpus", "list recipes"),
 ]
 # The GPUs of this machine are none of the code's.
 COMMANDS = [f"{command} --format {kind}" for command in _TABLES for kind in ("csv", "json", "text")] + [

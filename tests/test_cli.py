@@ -92,20 +92,30 @@ def test_what_judges_measurements_takes_no_printed_days(command: str) -> None:
     assert "choose from true, authors" in refusal(command, "--by", "printed").replace("'", "")
 
 
-@pytest.mark.parametrize("command", ["gpus", "recipes", "settings"])
+@pytest.mark.parametrize("command", ["list gpus", "list recipes", "list settings"])
 def test_people_see_a_line_for_every_row_of_a_list(command: str) -> None:
-    assert len(repro(command).stdout.splitlines()) == len(answer(command)) + 2
-    assert repro(command, "--format", "markdown").stdout.startswith("| ")
+    words = command.split()
+    assert len(repro(*words).stdout.splitlines()) == len(answer(*words)) + 2
+    assert repro(*words, "--format", "markdown").stdout.startswith("| ")
+
+
+OLD_WORDS = {"recipes": "list recipes", "gpus": "list gpus", "settings": "list settings", "calibrate": "probe"}
+
+
+@pytest.mark.parametrize("word", OLD_WORDS)
+def test_an_old_command_names_the_one_that_replaces_it(word: str) -> None:
+    now = OLD_WORDS[word]
+    assert f"{word} is {now} now; see python -m repro {now.split()[0]} --help" in refusal(word)
 
 
 PRINTING = [
-    *("recipes", "gpus", "settings", "doctor", "audit", "claims", *ON_MONEY, ITSELF),
+    *("list recipes", "list gpus", "list settings", "doctor", "audit", "claims", *ON_MONEY, ITSELF),
     *("survey --questions", "survey --train"),
     *(f"table {name}" for name in ("1", "3", "4", "5", "6", "7", "j")),
     *("table 1 --by true", "table 4 --by true", "predict", "predict --validate", "predict --models vit --gpu A100"),
 ]
 # JSON of these holds several tables, CSV what most people want of them; or they measure.
-OF_ANOTHER_SHAPE = {"report", "run", "lab", "calibrate", "upgrade-check"}
+OF_ANOTHER_SHAPE = {"report", "run", "lab", "probe", "upgrade-check"}
 
 
 @pytest.mark.parametrize("command", PRINTING)
@@ -194,7 +204,7 @@ def test_what_a_terminal_cannot_show_is_reported_in_other_words(tmp_path: Path) 
 BAD_INPUT = [
     (["--models", "gpt-5"], ["unknown model 'gpt-5'", "pythia-160m", "vit"]),
     (["--models", ""], ["unknown model ''"]),
-    (["frobnicate"], ["unknown command 'frobnicate'", "recipes"]),
+    (["frobnicate"], ["unknown command 'frobnicate'", "doctor"]),
     (["predcit", "--gpu", "A100"], ["unknown command 'predcit': did you mean predict?"]),
     (["--timeout", "1h"], ["unknown option --timeout: did you mean --trial-timeout?"]),
     (["--tolerence=0.1"], ["unknown option --tolerence: did you mean --tolerance?"]),
@@ -234,7 +244,7 @@ BAD_INPUT = [
     (["--processes", "0"], ["--processes 0: expected a whole number from 1 to "]),
     (["--processes", "two"], ["--processes two"]),
     (["--processes", "1,100000"], ["--processes 1,100000: at most ", ", 8 on each of the "]),
-    (["calibrate", "--processes", "100000"], ["--processes 100000: at most "]),
+    (["probe", "--processes", "100000"], ["--processes 100000: at most "]),
     (["--processes", "\uff12"], ["--processes \uff12: expected a whole number"]),  # a full-width 2
     (["--steps", "\uff13"], ["--steps \uff13: expected a whole number"]),
     (
@@ -245,7 +255,7 @@ BAD_INPUT = [
     (["--gpus", "1", "--processes", "2"], ["exclude each other"]),
     *(
         ([*words, "--allow-cpu"], ["--allow-cpu changes nothing without --gpus: give --gpus all, or leave it out"])
-        for words in ([], ["--processes", "1"], ["calibrate"])
+        for words in ([], ["--processes", "1"], ["probe"])
     ),
     (["--methods", "best"], ["--methods", "published"]),
     (["--models", "vit", "--attention", "flash"], ["--attention flash changes nothing here: it serves free lunch of"]),
@@ -324,7 +334,7 @@ def test_an_id_is_found_in_any_case(command: str, id: str, spelled: str, capsys:
     [
         ("run --out", "--out"),
         ("lab --out", "--out"),
-        ("calibrate --out", "--out"),
+        ("probe --out", "--out"),
         ("report", "DIR"),
         ("report --out", "--out"),
         ("compare results", "AFTER"),
@@ -433,7 +443,7 @@ def test_a_python_that_strips_what_libraries_read_is_reported_before_any_work(tm
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["claims", "gpus --help"])
+@pytest.mark.parametrize("command", ["claims", "list --help"])
 def test_a_full_disk_behind_output_that_is_not_buffered_is_one_clear_line(command: str) -> None:
     with open("/dev/full", "w") as full:
         found = subprocess.run(
@@ -448,7 +458,7 @@ def test_a_full_disk_behind_output_that_is_not_buffered_is_one_clear_line(comman
     assert found.stderr == "repro: cannot write the output: No space left on device\n"
 
 
-MEASURING = ["run", "lab", "calibrate", "upgrade-check --against x==1"]
+MEASURING = ["run", "lab", "probe", "upgrade-check --against x==1"]
 
 
 @pytest.mark.parametrize("command", MEASURING)

@@ -485,7 +485,7 @@ BAD_INPUT = [
     ("--runs 0", "--runs 0: expected a whole number from 1 to "),
     ("--gpus 100001", "--gpus 100001: expected a whole number from 1 to 100,000"),
     ("--gpu A1000", "did you mean A100"),
-    ("--gpu quantum", "repro gpus lists those we know"),
+    ("--gpu quantum", "repro list gpus lists those we know"),
     ("--gpu T4", "pythia-1b does not train on T4"),
     ("--gpu A100 --gpus 3", "on 3 A100; known: 1 A100, 2 A100, 4 A100 and 8 A100"),
     ("--by printed --gpu T4", "the paper prints no days of pythia-1b on T4"),

@@ -36,13 +36,13 @@ def test_it_is_found_by_its_id_and_is_none_of_the_papers_nine() -> None:
 
 
 def test_recipes_lists_it_apart_from_the_papers() -> None:
-    rows = answer("recipes")
+    rows = answer("list", "recipes")
     assert [row["id"] for row in rows if row["of"] == "paper"] == list(models.IDS)
     assert [row["id"] for row in rows if row["of"] == "lab report"] == ["gan"]
 
 
 def test_recipes_says_what_table_3_prints_under_the_same_names() -> None:
-    ours = [row for row in answer("recipes") if row["of"] == "paper"]
+    ours = [row for row in answer("list", "recipes") if row["of"] == "paper"]
     for row, printed in zip(ours, answer("table", "3"), strict=True):
         same = ("model", "batch_size", "optimizer")
         assert [row[name] for name in same] == [printed[name] for name in same]

@@ -138,7 +138,7 @@ def test_what_it_has_not_is_asked_for_in_one_line(installed: Installed, tmp_path
     for words, missing in (
         (["run"], "pytest, pytest-benchmark, tqdm, psutil"),
         (["lab"], "torch, tqdm, psutil"),
-        (["calibrate"], "tqdm, psutil"),
+        (["probe"], "tqdm, psutil"),
         (["predict", "--gpu", "H100", *own], "transformers"),
         (["upgrade-check", "--against", "torch==2.11.0"], "a checkout"),
     ):

@@ -383,7 +383,7 @@ def test_a_driver_of_another_version_than_its_library_is_reported_and_nothing_is
 
 def test_the_catalogue_is_listed_beside_a_driver_that_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text(_OF_ANOTHER_VERSION)
-    found = process("gpus", PYTHONPATH=f"{tmp_path}:{ROOT}", CUDA_VISIBLE_DEVICES="0", cwd=tmp_path)
+    found = process("list", "gpus", PYTHONPATH=f"{tmp_path}:{ROOT}", CUDA_VISIBLE_DEVICES="0", cwd=tmp_path)
     assert (found.returncode, "RTX 3090" in found.stdout) == (0, True)
     assert found.stderr.startswith("repro: the NVIDIA driver does not tell of its GPUs: ")
 

@@ -33,7 +33,7 @@ GONE = {
     "no reader of stderr": "2>&1 >/dev/null | true",
     "no reader of either": "2>&1 | true",
 }
-OTHERS = ("gpus --format json", "predict --help", "compare results/cpu-2-cores results/cpu-2-cores")
+OTHERS = ("list gpus --format json", "predict --help", "compare results/cpu-2-cores results/cpu-2-cores")
 READING = [(command, redirected) for command in ("claims", "nosuch") for redirected in GONE.values()]
 READING += [(command, redirected) for command in OTHERS for redirected in (">/dev/full", "| true")]
 

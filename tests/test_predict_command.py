@@ -315,9 +315,12 @@ BAD_INPUT = [
         ["GPU 'V100' may be any of V100 16 GB, V100 16 GB PCIe, V100 32 GB, V100 32 GB PCIe: name one"],
     ),
     (["--gpu", "V100-SXM2"], ["GPU 'V100-SXM2' may be any of V100 16 GB, V100 32 GB: name one"]),
-    (["--gpu", "3090"], ["unknown GPU '3090': did you mean RTX 3090? python -m repro gpus lists all"]),
+    (["--gpu", "3090"], ["unknown GPU '3090': did you mean RTX 3090? python -m repro list gpus has all"]),
     (["--gpu", "HBM3"], ["unknown GPU 'HBM3': did you mean H100 SXM? python"]),  # a word of its driver's name
-    (["--gpu", "banana"], ["unknown GPU 'banana': python -m repro gpus lists all, and a row in", "gpus.csv adds one"]),
+    (
+        ["--gpu", "banana"],
+        ["unknown GPU 'banana': python -m repro list gpus has all", "gpus.csv adds one"],
+    ),
     (["--gpu", "A100", "--gpus", "3"], ["1024, does not divide by 3 GPUs", "1, 2, 4 or 8"]),
     (
         ["--gpu", "A100", "--gpus", "8", "--nodes", "64", "--models", "mamba"],

@@ -394,7 +394,7 @@ def test_what_only_reads_sets_up_a_small_environment_once_and_takes_a_stack_that
     for stack in ("gpu", "volta"):
         shutil.rmtree(house.root / ".venv" / stack)
     path = command(house.root / "bin", "nvidia-smi", "echo 'GPU 0: NVIDIA L4 (UUID: GPU-0)'")
-    for words in ("gpus", "predict --gpu H100", "survey --questions"):  # wait for no stack of this GPU
+    for words in ("list gpus", "predict --gpu H100", "survey --questions"):  # wait for no stack of this GPU
         assert json.loads(house.run(*words.split(), PATH=path).stdout)["prefix"] == sys.prefix
 
 
@@ -441,7 +441,7 @@ def test_every_reading_command_answers_with_the_lock_for_reading_alone(tmp_path:
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         assert done.stdout, name
         assert time.monotonic() - started < 60, "with the set-up"
-    assert_one_line(house.run("gpus", "--format", "tsv"), "--format")
+    assert_one_line(house.run("list", "gpus", "--format", "tsv"), "--format")
     environment = house.root / ".venv" / "read"
     assert sum(path.stat().st_size for path in environment.rglob("*") if path.is_file()) < 50e6
 

@@ -58,7 +58,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "Tables 1 and 4",
     )
     parser.add_argument(
-        "--probes", type=path, metavar="FILE", help="a machine that repro calibrate measured, in place of --gpu"
+        "--probes", type=path, metavar="FILE", help="a machine that repro probe measured, in place of --gpu"
     )
     parser.add_argument("--gpus", metavar="N", help="GPUs of each node (default: 1)")
     parser.add_argument("--nodes", metavar="N", help="nodes (default: 1)")

@@ -52,7 +52,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_devices(parser)
     add_cpus(parser)
-    add_models(parser, "recipes, by id: repro recipes lists them (default all nine)")
+    add_models(parser, "recipes, by id: repro list recipes lists them (default all nine)")
     add(
         "--methods",
         metavar="METHODS",

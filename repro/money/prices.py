@@ -194,7 +194,7 @@ def canonical_gpu(name: str, place: str) -> str:
     if name.casefold() in by_folded:
         return by_folded[name.casefold()]
     meant = suggest_names(name, by_folded.values())
-    hint = f"did you mean {', '.join(meant)}?" if meant else f"{command()} gpus lists those we know"
+    hint = f"did you mean {', '.join(meant)}?" if meant else f"{command()} list gpus lists those we know"
     raise UserError(f"{place}: unknown GPU {name!r}; {hint}")
 
 

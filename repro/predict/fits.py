@@ -1,4 +1,4 @@
-"""Constants of predictions: fitted ones, of each fold, and those of a machine that was probed (`repro calibrate`)."""
+"""Constants of predictions: fitted ones, of each fold, and those of a machine that was probed (`repro probe`)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Probes:
         """Return a machine of `count` devices. Raise UserError for a number that was not probed."""
         if count not in self.counts:
             known = ", ".join(str(one) for one in sorted(self.counts))
-            raise UserError(f"{count} x {self.device} was not probed, only {known}: {command()} calibrate measures it")
+            raise UserError(f"{count} x {self.device} was not probed, only {known}: {command()} probe measures it")
         gpu = find(self.device) or _unknown(self.device, self.capability)
         return Machine(replace(gpu, memory_gb=self.memory / 2**30, reported_mib=None), count, probed=self.counts[count])
 
@@ -157,9 +157,7 @@ def load_probes(file: Path) -> Probes:
                 raise datafile.NotAsDeclaredError(f"{name} is {number!r}, not a positive number {range_}")
         return found
     except datafile.NotAsDeclaredError as error:
-        raise UserError(
-            f"{file}: no probes of a machine ({error}); {command()} calibrate --out FILE makes them"
-        ) from None
+        raise UserError(f"{file}: no probes of a machine ({error}); {command()} probe --out FILE makes them") from None
 
 
 def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:
@@ -184,6 +182,6 @@ def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:
         compute_capability=capability or (0, 0),
         memory_gb=0.0,
         link="measured",
-        source="repro calibrate",
+        source="repro probe",
         **nothing,
     )

@@ -184,6 +184,6 @@ def gpu_named(name: str) -> Gpu:
     meant = meant or suggest_names(name, [gpu.name for gpu in catalogue()])
     hint = f"did you mean {', '.join(meant)}? " if meant else ""
     raise UserError(
-        f"unknown GPU {name!r}: {hint}{command()} gpus lists all, and a row in {catalogue_file()} adds one; --gpu also "
-        "takes a FILE.toml that describes one of your own"
+        f"unknown GPU {name!r}: {hint}{command()} list gpus has all, and a row in {catalogue_file()} adds one; "
+        "--gpu also takes a FILE.toml that describes one of your own"
     )

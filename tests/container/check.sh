@@ -141,7 +141,7 @@ has out 'pythia-160m'
 run 3 docker run "${strict[@]}" --volume results:/results repro "${tiny[@]}" --require-comparison
 has err 'done by an earlier run'
 run 2 docker run repro frobnicate
-run 0 docker run "${strict[@]}" repro gpus --format csv
+run 0 docker run "${strict[@]}" repro list gpus --format csv
 has out 'H100 SXM'
 run 0 docker run "${strict[@]}" repro doctor
 has out 'no GPU is visible; image cpu'

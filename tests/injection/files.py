@@ -206,7 +206,7 @@ def damage_reference_data(case: Case) -> None:
         file = case.random.choice(sorted(folder.glob("*.csv")))
         file.write_bytes(case.random.choice(DAMAGE)(case, file.read_bytes()))
         with case.injection(file.name):
-            words = case.random.choice([("table", "1"), ("audit",), ("gpus",), ("cost", "vit")])
+            words = case.random.choice([("table", "1"), ("audit",), ("list", "gpus"), ("cost", "vit")])
             _read_by_a_command(case, words, folder, folder)
         shutil.rmtree(folder)
 
@@ -341,7 +341,7 @@ def numbers_of_another_paper(case: Case) -> None:
     """With REPRO_EXPECTED every command says on stderr that the paper's numbers are another's."""
     with case.injection():
         folder = case.folder(ROOT / "expected")
-        for words in (("table", "1"), ("audit",), ("claims",), ("cost", "vit"), ("gpus",), ("recipes",)):
+        for words in (("table", "1"), ("audit",), ("claims",), ("cost", "vit"), ("list", "gpus"), ("list", "recipes")):
             done = repro(*words, REPRO_EXPECTED=str(folder))
             said = [line for line in done.stderr.splitlines() if "REPRO_EXPECTED" in line]
             case.check(done.returncode in (OK, FAILED) and len(said) == 1, f"{words[0]}: {done.stderr[-200:]!r}")

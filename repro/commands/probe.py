@@ -1,4 +1,4 @@
-"""`repro calibrate`: probe this machine, for predictions on it."""
+"""`repro probe`: probe this machine, for predictions on it."""
 
 from __future__ import annotations
 

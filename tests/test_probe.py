@@ -1,4 +1,4 @@
-"""`repro calibrate`: this machine probed, and predictions made from what the probes found."""
+"""`repro probe`: this machine probed, and predictions made from what the probes found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def probes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command finds of two processes on this CPU."""
     file = tmp_path_factory.mktemp("probes") / "probes.json"
     file.with_suffix(".log").write_text("what somebody had stderr go to")
-    done = process("calibrate", "--processes", "1,2", "--out", str(file), CUDA_VISIBLE_DEVICES="")
+    done = process("probe", "--processes", "1,2", "--out", str(file), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     assert "GFLOP/s" in done.stdout
     assert f"kept in {file}" in done.stdout
@@ -128,14 +128,14 @@ def test_other_processes_are_counted_while_a_cpu_is_probed(probes: Path) -> None
 
 
 def test_a_file_that_cannot_be_written_is_reported_before_anything_is_probed(tmp_path: Path) -> None:
-    output = refusal("calibrate", "--out", str(tmp_path))
+    output = refusal("probe", "--out", str(tmp_path))
     assert f"--out {tmp_path}: it is a folder, expected a file such as {tmp_path}/probes.json" in output
     for file in ("/proc/probes.json", "/proc/foo/probes.json"):
-        assert refusal("calibrate", "--out", file, CUDA_VISIBLE_DEVICES="") == (
+        assert refusal("probe", "--out", file, CUDA_VISIBLE_DEVICES="") == (
             f"repro: cannot write to {file}: No such file or directory; name another file with --out\n"
         )
     long = str(tmp_path / ("x" * 300))
-    assert refusal("calibrate", "--out", long, CUDA_VISIBLE_DEVICES="") == (
+    assert refusal("probe", "--out", long, CUDA_VISIBLE_DEVICES="") == (
         f"repro: cannot write to {long}: File name too long; name another file with --out\n"
     )
 
@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_is_probed(tmp
 def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('no luck')")
     paths = f"{tmp_path}{os.pathsep}{ROOT}"
-    output = process("calibrate", "--out", str(tmp_path / "probes.json"), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
+    output = process("probe", "--out", str(tmp_path / "probes.json"), PYTHONPATH=paths, CUDA_VISIBLE_DEVICES="")
     assert (output.returncode, output.stdout) == (2, "")
     assert output.stderr.endswith("repro: nothing can be probed: the stack does not import: ImportError: no luck\n")
 
@@ -152,7 +152,7 @@ def test_a_stack_that_does_not_load_is_one_clear_line(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     out = str(tmp_path / "probes.json")
-    constants = started("calibrate", "--processes", "2", "--out", out, TMPDIR=str(tmp_path))
+    constants = started("probe", "--processes", "2", "--out", out, TMPDIR=str(tmp_path))
     while not (family := psutil.Process(constants.pid).children(recursive=True)):  # the server
         assert constants.poll() is None
         time.sleep(0.02)
@@ -167,7 +167,7 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_probe_that_fails_is_one_clear_line_and_keeps_its_log(tmp_path: Path) -> None:
     out, log = tmp_path / "probes.json", tmp_path / "probes.json.log"
-    output = process("calibrate", "--processes", "2", "--out", str(out), GLOO_SOCKET_IFNAME="nowhere")
+    output = process("probe", "--processes", "2", "--out", str(out), GLOO_SOCKET_IFNAME="nowhere")
     assert (output.returncode, output.stdout) == (2, "")
     assert "repro: probing 2 x cpu crashed: " in output.stderr
     assert output.stderr.endswith(f"; see {log}\n")
@@ -177,7 +177,7 @@ def test_a_probe_that_fails_is_one_clear_line_and_keeps_its_log(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_server_that_is_killed_while_it_probes_is_one_clear_line(tmp_path: Path) -> None:
-    constants = started("calibrate", "--processes", "2", "--out", str(tmp_path / "probes.json"))
+    constants = started("probe", "--processes", "2", "--out", str(tmp_path / "probes.json"))
     while not (ranks := psutil.Process(constants.pid).children(recursive=True)[1:]):
         assert constants.poll() is None
         time.sleep(0.02)
@@ -277,7 +277,7 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     output = refusal("predict", "--probes", str(broken))
     assert (
-        "no probes of a machine (cannot be read (No such file or directory)); python -m repro calibrate --out FILE"
+        "no probes of a machine (cannot be read (No such file or directory)); python -m repro probe --out FILE"
         in output
     )
     broken.write_text("{}")
