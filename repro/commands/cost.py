@@ -285,7 +285,7 @@ def _columns(asked: _Asked, fitting: set[Offer]) -> list[Column]:
         Column("provider", lambda offer: offer.rented and offer.rented.rental.provider, "at"),
         Column(
             "owning_pays_from_run",
-            lambda offer: offer.pays_from and first_run(offer.pays_from.value),
+            lambda offer: offer.pays_from and first_run(offer.pays_from),
             "owning pays from run",
             _run_text,
         ),
