@@ -108,7 +108,7 @@ def comment_cases() -> list[Computed]:
     electricity = replace(printed, kwh=its("electricity") * its_rate())
     both = replace(electricity, hours=its("gpus") * its("minutes") / 60)
     return [
-        Computed("as it computes", cheap.provider, printed),
+        Computed("the comment's own sum", cheap.provider, printed),
         Computed("electricity corrected", cheap.provider, electricity),
         Computed("GPU-hours corrected too", cheap.provider, both),
         Computed("at its dearer rent", dear.provider, replace(both, rent=Interval.exact(dear.price))),
