@@ -44,6 +44,11 @@ class Rented:
     cost: float
     days: float
 
+    @property
+    def at(self) -> str:
+        """Return the provider, with the terms where these are not by the hour, on demand."""
+        return self.rental.provider + ("" if self.rental.terms == "on-demand" else f", {self.rental.terms}")
+
 
 Pays = Literal["yes", "no", "unsure"]
 
@@ -180,7 +185,7 @@ class Option:
     @property
     def text(self) -> str:
         rented = self.offer.rented
-        return f"{self.offer.run.machine}{f' at {rented.rental.provider}' if rented and not self.bought else ''}"
+        return f"{self.offer.run.machine}{f' at {rented.at}' if rented and not self.bought else ''}"
 
     @property
     def full(self) -> str:
