@@ -217,11 +217,6 @@ def deadline_text(days: float) -> str:
     return f"{seconds / unit:,.15g} {name}"
 
 
-def bounds_text(bounds: tuple[float, float] | None) -> str:
-    """Format the bounds of predicted days, such as 172 to 294 days; "" without bounds."""
-    return "" if bounds is None else f"{_days(bounds[0])} to {_days(bounds[1])} days"
-
-
 def _places(sum_: float) -> int:
     return 0 if abs(sum_) >= 100 else 2
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from repro.formats import Interval
-from repro.money.breakeven import Case, first_run, spending
+from repro.money.breakeven import Case, first_run
 from tests.command_line import answer, refusal
 from tests.price_files import prices, rate_table, storage_table
 
@@ -75,11 +75,10 @@ def test_owning_pays_where_both_have_spent_the_same() -> None:
     found = case(resale=2000, kwh=0.5)
     assert found.runs.value == pytest.approx(40)
     assert found.utilisation == pytest.approx(4000 / (5 * 365 * 24))
-    before, at, after = spending(found, (39, 40, 41))
-    assert before.owning > before.renting
-    assert at.owning == at.renting
-    assert after.owning < after.renting
-    assert spending(found, (0,))[0].owning == 6000
+    assert found.owning(39) > found.renting(39)
+    assert found.owning(40) == found.renting(40)
+    assert found.owning(41) < found.renting(41)
+    assert (found.owning(0), found.renting(0)) == (6000, 0)
     assert first_run(replace(found, rent=found.running).runs.value) is None
     assert math.isinf(case(rent=1, kwh=1).runs.value)
 

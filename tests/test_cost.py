@@ -410,7 +410,8 @@ def test_spot_instances_count_with_their_interruptions(tmp_path: Path) -> None:
     asked = (*TRUE, "--gpu", "A6000", "--gpus", "1", "--terms", "rent", "--prices", file)
     [plain] = answer(*asked)["rows"]
     [faced] = answer(*asked, "--interrupted-every", "12h")["rows"]
-    assert (plain["rent_terms"], faced["rent_terms"]) == ("on-demand", "spot")
+    assert (plain["rent_at"], faced["rent_at"]) == ("Verda", "Verda, spot")
+    assert answer(*asked, "--interrupted-every", "12h")["answer"].startswith("Rent 1 A6000 at Verda, spot: Pythia-1B")
     assert faced["rent_days"] > faced["days"] == plain["rent_days"]
     assert faced["rent_usd"] == pytest.approx(faced["rent_days"] * 24 * 0.41, rel=0.01)
     [never] = answer(*asked, "--interrupted-every", "3m")["rows"]
@@ -423,7 +424,7 @@ def test_a_deadline_is_held_against_expected_days(tmp_path: Path) -> None:
     asked = (*PRINTED, "--gpu", "A100", "--terms", "rent", "--prices", file, "--interrupted-every", "5h")
     row = rows_of(*asked)[8, "A100"]
     assert (row["provider"], row["days"]) == ("shop", 9)
-    assert "8 A100 at shop in 10.4677 days" in refusal(*asked, "--deadline", "9d", "--gpus", "8")
+    assert "8 A100 at shop, spot in 10.4677 days" in refusal(*asked, "--deadline", "9d", "--gpus", "8")
 
 
 def test_storage_is_paid_for_as_long_as_the_run_takes(tmp_path: Path) -> None:
@@ -532,7 +533,9 @@ def test_a_model_without_days_is_one_clear_line(asked: str, output: str) -> None
     assert output in refusal("cost", *asked.split())
 
 
-@pytest.mark.parametrize("option", ["--gpu A100", "--budget 3", "--terms rent", "--runs 2", "--interrupted-every 3h"])
+@pytest.mark.parametrize(
+    "option", ["--gpu A100", "--budget 3", "--terms rent", "--runs 2", "--interrupted-every 3h", "--by printed"]
+)
 def test_an_option_of_models_needs_one(option: str) -> None:
     assert f"{option.split()[0]} needs a MODEL, such as " in refusal("cost", *option.split())
 

@@ -120,7 +120,7 @@ def test_it_answers_as_the_checkout_does_within_5_s(installed: Installed, comman
     assert done.returncode == 0, done.stderr
     checkout = ("python", "-P", "-m", "repro")
     there = installed.run(*command.split(), command=checkout, PYTHONPATH=str(ROOT), REPRO_COMMAND="repro")
-    assert done.stdout == there.stdout
+    assert (done.stdout, done.stderr) == (there.stdout, there.stderr)
 
 
 @pytest.mark.slow

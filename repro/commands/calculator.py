@@ -44,23 +44,27 @@ def read_currency(code: str | None) -> str:
 
 
 def read_sum(text: str, option: str, unit: str, prices: PriceList) -> Interval:
-    """Return a sum of money in the currency of all sums. Raise UserError where no rate converts it."""
+    """Return a sum of money in the currency of all sums."""
     value, currency = amount(text, option, unit)
-    each = worth(currency, unit, prices.rates)
-    if each is None:
-        raise UserError(f"{option} {text}: no rate from {currency} to {unit}; give a [[rate]] in --prices")
-    return value * each
+    return value * _rate(f"{option} {text}", currency, unit, prices)
 
 
 def read_storage(size: str | None, unit: str, prices: PriceList) -> float:
     """Return the cost of keeping so much data for an hour."""
     if size is None:
         return 0.0
-    gigabytes = formats.bytes_(size, "--storage") / 1e9
-    if prices.storage is None:
+    gigabytes, price = formats.bytes_(size, "--storage") / 1e9, prices.storage
+    if price is None:
         raise UserError(f"--storage {size} needs the price of a GB and month: [[storage]] in --prices, docs/prices.md")
-    price = read_sum(f"{prices.storage.price:.15f}{prices.storage.currency}", "[[storage]] price", unit, prices)
-    return gigabytes * price.value / _HOURS_A_MONTH
+    return gigabytes * price.price * _rate(f"--storage {size}", price.currency, unit, prices) / _HOURS_A_MONTH
+
+
+def _rate(place: str, currency: str, unit: str, prices: PriceList) -> float:
+    """Return the worth of one unit of a currency in that of all sums. Raise UserError where no rate converts it."""
+    each = worth(currency, unit, prices.rates)
+    if each is None:
+        raise UserError(f"{place}: no rate from {currency} to {unit}; give a [[rate]] in --prices")
+    return each
 
 
 def main(given: argparse.Namespace) -> int:

@@ -26,7 +26,9 @@ from .day_options import add_by, add_measured_days, add_stack, measured_days
 from .printout import Column, finite, screen
 
 _MOST_GPUS = 100_000  # as many as the largest clusters have
-_OF_A_MODEL = ("terms", "gpu", "gpus", "budget", "deadline", "runs", "measured", "methods", "interrupted_every")
+_OF_A_MODEL: dict[str, str | None] = dict.fromkeys(
+    ("terms", "gpu", "gpus", "budget", "deadline", "runs", "measured", "methods", "interrupted_every")
+) | {"by": "true", "stack": "today"}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -70,8 +72,8 @@ class _Asked:
 
 def main(given: argparse.Namespace) -> int:
     if given.model is None:
-        for name in _OF_A_MODEL:
-            if getattr(given, name) is not None:
+        for name, default in _OF_A_MODEL.items():
+            if getattr(given, name) != default:
                 raise UserError(f"--{name.replace('_', '-')} needs a MODEL, such as {command()} cost vit")
         return calculator.main(given)
     calculator.refuse(given)
@@ -220,11 +222,8 @@ def _unrated(asked: _Asked) -> list[str]:
     """Return a line on the rentals without an exchange rate; none where there are none."""
     unit, prices = asked.costs.currency, asked.costs.prices
     lacking = sorted({row.currency for row in prices.rentals if worth(row.currency, unit, prices.rates) is None})
-    return (
-        [f"rentals left out: no rate from {', '.join(lacking)} to {unit}, a [[rate]] in --prices brings one"]
-        if lacking
-        else []
-    )
+    line = f"rentals left out: no rate from {', '.join(lacking)} to {unit}, a [[rate]] in --prices brings one"
+    return [line] if lacking else []
 
 
 def _warnings(found: Sequence[Offer], asked: _Asked) -> list[str]:
@@ -282,10 +281,10 @@ def _columns(asked: _Asked, fitting: set[Offer]) -> list[Column]:
             f"rent {unit} a run",
             _sum,
         ),
-        Column("provider", lambda offer: offer.rented and offer.rented.rental.provider, "at"),
+        Column("rent_at", lambda offer: offer.rented and offer.rented.at, "at"),
         Column(
             "owning_pays_from_run",
-            lambda offer: offer.pays_from and first_run(offer.pays_from.value),
+            lambda offer: offer.pays_from and first_run(offer.pays_from),
             "owning pays from run",
             _run_text,
         ),
@@ -304,6 +303,7 @@ def _columns(asked: _Asked, fitting: set[Offer]) -> list[Column]:
         Column(f"electricity_a_run_{suffix}", lambda offer: finite(offer.electricity.value, 2)),
         Column(f"rent_{suffix}", lambda offer: offer.rented and offer.rented.cost),
         Column("rent_days", lambda offer: offer.rented and finite(offer.rented.days, 3)),
+        Column("provider", lambda offer: offer.rented and offer.rented.rental.provider),
         Column("rent_terms", lambda offer: offer.rented and offer.rented.rental.terms),
         Column("speedup", lambda offer: finite(offer.speedup, 3)),
         Column("efficiency", lambda offer: finite(offer.efficiency, 3)),

@@ -4,7 +4,6 @@ BERT on a workstation with one card against V100s by the hour, as it computes an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..formats import DAYS_A_YEAR, Interval
@@ -46,6 +45,14 @@ class Case:
         hours = Interval(_over(paid.value, saved.value), _over(paid.low, saved.high), _over(paid.high, saved.low))
         return hours / self.hours
 
+    def owning(self, runs: int) -> float:
+        """Return what an owner has spent after so many runs."""
+        return self.machine.value - self.resale.value + runs * self.hours.value * self.running.value
+
+    def renting(self, runs: int) -> float:
+        """Return what a renter has spent after so many runs."""
+        return runs * self.hours.value * self.rent.value
+
     @property
     def utilisation(self) -> float:
         """Return the share of the machine's lifespan that is in use by then: above 1 owning never pays."""
@@ -64,21 +71,6 @@ def first_run(runs: float) -> int | None:
 
 def _over(paid: float, saved: float) -> float:
     return paid / saved if saved > 0 else math.inf
-
-
-@dataclass(frozen=True)
-class Spent:
-    """The money spent after a number of runs, by an owner and by a renter."""
-
-    runs: int
-    owning: float
-    renting: float
-
-
-def spending(case: Case, runs: Iterable[int]) -> list[Spent]:
-    """Return what an owner and a renter have spent after each number of runs, by the middle of the inputs."""
-    bought, hours = case.machine.value - case.resale.value, case.hours.value
-    return [Spent(n, bought + n * hours * case.running.value, n * hours * case.rent.value) for n in runs]
 
 
 @dataclass(frozen=True)
@@ -116,7 +108,7 @@ def comment_cases() -> list[Computed]:
     electricity = replace(printed, kwh=its("electricity") * its_rate())
     both = replace(electricity, hours=its("gpus") * its("minutes") / 60)
     return [
-        Computed("as it computes", cheap.provider, printed),
+        Computed("the comment's own sum", cheap.provider, printed),
         Computed("electricity corrected", cheap.provider, electricity),
         Computed("GPU-hours corrected too", cheap.provider, both),
         Computed("at its dearer rent", dear.provider, replace(both, rent=Interval.exact(dear.price))),

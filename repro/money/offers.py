@@ -14,7 +14,7 @@ from typing import Literal
 from ..console import UserError
 from ..formats import DAYS_A_YEAR, Interval, days_read, deadline_text, half_up, money_text, short_days, sum_read
 from ..paper.gpus import CustomGpu, find
-from .breakeven import NOTHING, ONE, Case, first_run, lifespan_years
+from .breakeven import NOTHING, first_run, lifespan_years
 from .days import TrainingDays
 from .prices import PriceList, Rental, machine_price, serving, worth
 from .spot import Interruptions, daly, expected
@@ -44,6 +44,11 @@ class Rented:
     cost: float
     days: float
 
+    @property
+    def at(self) -> str:
+        """Return the provider, with the terms where these are not by the hour, on demand."""
+        return self.rental.provider + ("" if self.rental.terms == "on-demand" else f", {self.rental.terms}")
+
 
 Pays = Literal["yes", "no", "unsure"]
 
@@ -65,7 +70,7 @@ class Offer:
     electricity: Interval
     own: Interval | None
     rented: Rented | None
-    pays_from: Interval | None
+    pays_from: float | None
     efficiency: float
     more_pay: Pays | None = None
 
@@ -111,7 +116,7 @@ def _offer(run: TrainingDays, same: Sequence[TrainingDays], costs: Costs) -> Off
     if price is not None and power is not None:
         own = (run.days * cost_a_day(price) + electricity).mapped(run.known)
     if price is not None and own is not None and rented is not None:
-        pays_from = _pays_from(price, electricity, run.days, rented, costs.runs)
+        pays_from = _pays_from(price, electricity.value, run.days.value, rented, costs.runs)
     return Offer(run, price, quoted, electricity.mapped(run.known), own, rented, pays_from, efficiency)
 
 
@@ -150,15 +155,14 @@ def _cheapest(run: TrainingDays, costs: Costs) -> Rented | None:
     return min(found, key=lambda each: (sum_read(each.cost), days_read(each.days), each.rental.provider), default=None)
 
 
-def _pays_from(price: float, electricity: Interval, days: Interval, rented: Rented, runs: int) -> Interval:
+def _pays_from(price: float, electricity: float, days: float, rented: Rented, runs: int) -> float:
     """Return the number of runs from which on owning costs less. A reserved instance, one sum for its whole term, has
     no cost of a run: owning pays from the first one if the machine costs no more, or never."""
     if rented.rental.terms == "reserved":
-        return Interval.exact(1.0 if price <= rented.cost else math.inf)
-    hours = days * 24
-    hourly, running = (Interval.exact(of / hours.value) for of in (rented.cost / runs, electricity.value))
-    case = Case(Interval.exact(price), hourly, hours, running, kwh=ONE)
-    return case.runs if case.utilisation <= 1 else Interval.exact(math.inf)
+        return 1.0 if price <= rented.cost else math.inf
+    saved = rented.cost / runs - electricity
+    first = price / saved if saved > 0 else math.inf
+    return first if first * days <= lifespan_years() * DAYS_A_YEAR else math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +185,7 @@ class Option:
     @property
     def text(self) -> str:
         rented = self.offer.rented
-        return f"{self.offer.run.machine}{f' at {rented.rental.provider}' if rented and not self.bought else ''}"
+        return f"{self.offer.run.machine}{f' at {rented.at}' if rented and not self.bought else ''}"
 
     @property
     def full(self) -> str:
@@ -273,6 +277,6 @@ def answer(choice: Choice, model: str, costs: Costs) -> str:
         price = money_text(best.offer.price or 0.0, costs.currency)
         return f"Buy {best.text} for {price}: {runs}{model} in {days}, {choice.rule}."
     cost = money_text(best.cost, costs.currency)
-    first = first_run(best.offer.pays_from.value) if best.offer.pays_from else None
+    first = first_run(best.offer.pays_from) if best.offer.pays_from else None
     owning = "" if first is None else f"; owning pays from run {first:,}"
     return f"Rent {best.text}: {runs}{model} for {cost} in {days}, {choice.rule}{owning}."

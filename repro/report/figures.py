@@ -8,7 +8,7 @@ from statistics import fmean
 
 from .. import models
 from ..formats import counted, from_to
-from ..money.breakeven import comment_cases, first_run, lifespan_years, spending
+from ..money.breakeven import comment_cases, first_run, lifespan_years
 from ..money.days import DaysAsked, ModelDays, TrainingDays
 from ..money.offers import Costs, cheapest_to_own, cost_a_day, offers
 from ..money.prices import gpu_prices, machine_price, price_list
@@ -476,13 +476,13 @@ def _break_even() -> Figure:
     first, *others = comment_cases()
     panels, sentences = [], []
     for computed in (first, others[1]):
-        spent = spending(computed.case, _RUNS)
-        rows = [Curve("owning", row.runs, row.owning) for row in spent]
-        rows += [Curve("renting", row.runs, row.renting) for row in spent]
+        case = computed.case
+        rows = [Curve("owning", runs, case.owning(runs)) for runs in _RUNS]
+        rows += [Curve("renting", runs, case.renting(runs)) for runs in _RUNS]
         title = computed.what[0].upper() + computed.what[1:]
         source = "rent-or-buy comment, quantities.csv and rental.csv"
         panels.append(Panel("computed", title, "lines", "runs of BERT", rows, source, y="US dollars spent"))
-        sentences.append(f"from run {first_run(computed.case.runs.value)} on ({computed.what})")
+        sentences.append(f"from run {first_run(case.runs.value)} on ({computed.what})")
     says = f"A workstation against {first.provider}'s V100s by the hour. Owning is cheaper {', or '.join(sentences)}."
     return Figure("", "When owning beats renting", says, panels)
 
