@@ -87,11 +87,15 @@ def yes(value: bool) -> str:
 
 
 def render(
-    rows: Sequence[dict[str, Any]], format: Format, digits: int = 3, headings: Mapping[str, str] | None = None
+    rows: Sequence[dict[str, Any]],
+    format: Format,
+    digits: int = 3,
+    headings: Mapping[str, str] | None = None,
+    most: int | None = None,
 ) -> str:
     """Return rows, which have the same keys, as one table. JSON and CSV have keys as headings, all digits, and null or
     nothing for None. Other formats have `headings`, or keys with blanks, floats with `digits` significant digits, and a
-    dash for None. On a terminal the cells of a text table wrap where its lines are too long."""
+    dash for None. The cells of a text table wrap where its lines are longer than a terminal or `most` characters."""
     if format == "json":
         return as_json(list(rows))
     if format == "csv":
@@ -119,8 +123,9 @@ def render(
         [message((headings or {}).get(key, key.replace("_", " "))), *(message(row[key]) for row in rows)]
         for key in keys
     ]
-    if format == "text" and (width := console.width()):
-        columns = console.wrapped(columns, width)
+    widths = [width for width in (console.width(), most) if width]
+    if format == "text" and widths:
+        columns = console.wrapped(columns, min(widths))
     head, *body = zip(*columns, strict=True) if columns else [()]
     return tabulate(
         body,

@@ -491,9 +491,21 @@ MUTANTS = {
     ),
     # --- Claims, the survey, the lab report ---
     "gpu-days": Mutant(
-        "repro/claims/facts.py",
+        "repro/claims/numbers.py",
         "return (days * found.gpus).called(",
         "return days.called(",
+        "tests/test_claims.py -k arithmetic_by_hand",
+    ),
+    "formulas-round": Mutant(
+        "repro/claims/formulas.py",
+        "lambda value: float(round(value))",
+        "lambda value: float(int(value))",
+        "tests/test_claims.py -k arithmetic_on_named_numbers",
+    ),
+    "formulas-of-claims-above": Mutant(
+        "repro/claims/claim.py",
+        "if claim.formula or id in RECOMPUTED}",
+        "if claim.formula and id in RECOMPUTED}",
         "tests/test_claims.py -k arithmetic_by_hand",
     ),
     "no-claim-too-soon": Mutant(
