@@ -515,9 +515,9 @@ MUTANTS = {
         "tests/test_survey.py -k just_in_time",
     ),
     "first-epochs": Mutant(
-        "repro/lab/specification.py",
-        "(run.seconds - first) / (run.epochs - 1)",
-        "(run.seconds - first) / run.epochs",
+        "repro/lab/report.py",
+        "(measured - first) / (epochs - 1)",
+        "(measured - first) / epochs",
         "tests/test_lab.py -k four_predictions",
     ),
     "half-of-the-suspects": Mutant(

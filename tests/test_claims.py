@@ -639,6 +639,12 @@ def test_a_broken_list_is_reported_in_one_line(old: str, new: str, output: str, 
     ("file", "old", "new", "output"),
     [
         ("lab.csv", "T4 node with 2 CPUs,-,2,1,", "XT4,-,2,1,", "no row for T4 node with 2 CPUs, 1,"),
+        (
+            "lab.csv",
+            "T4 node with 2 CPUs,-,2,20,30522.1,29734.0,",
+            "T4 node with 2 CPUs,-,2,20,30522.1,-,",
+            "no predicted seconds for T4 node with 2 CPUs, 20,",
+        ),
         ("rental.csv", "RTX 4090,1,RunPod,on", "RTX 4090,1,Run,on", "no row for RTX 4090, 1, RunPod, on-demand,"),
         ("quantities.csv", "lab/t4_tflops", "lab/tflops", "no row for lab/t4_tflops,"),
         ("table5.csv", "H100", "H200", "no row for H100,"),
