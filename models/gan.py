@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 IMAGES, EPOCHS = 40_597, 20  # of the lab's training
 _BATCH = 256  # also the lab's
-WARM_UP_BATCHES = 10  # our choice: trained before the first measured epoch of a `warm` training
 KERNEL = 4
 SIDES = (1, 4, 8, 16, 32, 64)  # of the images, in pixels: from the latents to the image
 

@@ -491,9 +491,21 @@ MUTANTS = {
     ),
     # --- Claims, the survey, the lab report ---
     "gpu-days": Mutant(
-        "repro/claims/facts.py",
+        "repro/claims/numbers.py",
         "return (days * found.gpus).called(",
         "return days.called(",
+        "tests/test_claims.py -k arithmetic_by_hand",
+    ),
+    "formulas-round": Mutant(
+        "repro/claims/formulas.py",
+        "lambda value: float(round(value))",
+        "lambda value: float(int(value))",
+        "tests/test_claims.py -k arithmetic_on_named_numbers",
+    ),
+    "formulas-of-claims-above": Mutant(
+        "repro/claims/claim.py",
+        "if claim.formula or id in RECOMPUTED}",
+        "if claim.formula and id in RECOMPUTED}",
         "tests/test_claims.py -k arithmetic_by_hand",
     ),
     "no-claim-too-soon": Mutant(
@@ -503,9 +515,9 @@ MUTANTS = {
         "tests/test_survey.py -k just_in_time",
     ),
     "first-epochs": Mutant(
-        "repro/lab/specification.py",
-        "(run.seconds - first) / (run.epochs - 1)",
-        "(run.seconds - first) / run.epochs",
+        "repro/lab/report.py",
+        "(measured - first) / (epochs - 1)",
+        "(measured - first) / epochs",
         "tests/test_lab.py -k four_predictions",
     ),
     "half-of-the-suspects": Mutant(

@@ -173,8 +173,7 @@ def test_a_trial_beside_others_says_so_while_it_runs_and_in_its_report() -> None
 
 def test_a_training_of_the_lab_beside_others_says_so_in_its_report() -> None:
     first, all = trained(1, 12.0, 12.0), trained(20, 12.0, 10.0)
-    quiet = lab_report.Report(first, all, None, None).text("markdown")
+    quiet = lab_report.report(first, all, None, "markdown")
     assert "other processes" not in quiet
-    output = lab_report.Report(first, replace(all, busy_cpus=1.5), None, None).text("markdown")
-    said = "While 20 epochs ran, other processes kept about 1.5 CPUs busy: it may have taken longer than alone."
-    assert said in output
+    output = lab_report.report(first, replace(all, busy_cpus=1.5), None, "markdown")
+    assert "Meanwhile other processes kept about 1.5 CPUs busy: an epoch may have taken longer than alone." in output

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from repro.claims import check, check_all, facts
+from repro.claims import check, check_all, formulas, numbers
 from repro.claims.claim import MEASURED, RECOMPUTED, SURVEYED, Claim, Relation, judge, listed
-from repro.claims.facts import SourceRow, Working, mean, shown, total
+from repro.claims.working import SourceRow, Working, added, applied, mean, shown
 from repro.console import UserError
 from repro.datafile import expected_folder
 from repro.formats import Interval
@@ -59,9 +59,10 @@ def test_the_systems_of_section_4_1_are_the_tables_rounded_to_their_unit() -> No
     }
 
 
-def test_every_claim_that_can_be_checked_has_one_function_and_every_function_a_claim() -> None:
-    to_check = {claim.id for claim in listed() if claim.not_checkable is None}
-    assert set(RECOMPUTED) | set(MEASURED) | set(SURVEYED) == to_check
+def test_every_claim_that_can_be_checked_has_a_formula_or_one_function_and_every_function_a_claim() -> None:
+    by_function = {claim.id for claim in listed() if claim.not_checkable is None and claim.formula is None}
+    assert set(RECOMPUTED) | set(MEASURED) | set(SURVEYED) == by_function
+    assert len(RECOMPUTED) < 30, "what one expression states is a formula"
 
 
 def test_all_five_papers_are_listed_and_each_claim_says_where_it_stands() -> None:
@@ -94,7 +95,7 @@ def test_the_precision_is_the_last_printed_place_but_of_what_words_alone_say() -
 
 
 def claim(published: str, precision: float, relation: Relation = "equals") -> Claim:
-    return Claim("a-claim", "paper, a test", "something", relation, published, precision, "x", None)
+    return Claim("a-claim", "paper, a test", "something", relation, published, precision, "x", None, None, None)
 
 
 def verdict(published: str, precision: float, value: Interval, relation: Relation = "equals") -> str:
@@ -185,7 +186,7 @@ def test_arithmetic_carries_its_rows_its_steps_and_its_bounds() -> None:
 def test_differences_widen_and_sums_and_means_take_one_step() -> None:
     one, two = Working(Interval.rounded(1)), Working(Interval.rounded(2))
     assert (two - one).value == Interval(1, 0, 2)
-    assert total([one, two]).steps == ("1 + 2 = 3",)
+    assert applied(added, [one, two], "1 + 2 =").steps == ("1 + 2 = 3",)
     assert mean([one, two]).steps == ("mean of the 2: 1.5",)
     assert mean([one, two]).value == Interval(1.5, 1, 2)
 
@@ -198,14 +199,98 @@ def test_inputs_round_independently_and_the_same_row_always_alike() -> None:
     """The sum of two is spread as a triangle, whose central 95 % are 1 - sqrt(0.05) of its half width."""
     one, two = read(10, "one"), read(20, "two")
     half = 1 - 0.05**0.5
-    for found in (one + two, total([one, two]), mean([one, two]) * 2):
+    for found in (one + two, applied(added, [one, two], ""), mean([one, two]) * 2):
         likely = found.central()
         assert [likely.low, likely.high] == pytest.approx([30 - half, 30 + half], abs=0.01)
     alike = (two - two).central()
     assert (alike.low, alike.high) == (0, 0)
     assert (one + two).draws() == (read(10, "one") + read(20, "two")).draws()
-    whole = (one + two).mapped(round).central()
+    whole = applied(round, [one + two], "").central()
     assert (whole.low, whole.high) == (29, 31)
+
+
+# --- Formulas ---
+
+
+def computed(formula: str) -> Working:
+    return formulas.parse(formula, {"a-claim": lambda: read(10, "ten"), "another": lambda: read(2, "two")}).value()
+
+
+@pytest.mark.parametrize(
+    ("formula", "value", "step"),
+    [
+        ("1 + 2 * 3 - 4 / 2", 5, "7 - 2 = 5"),
+        ("([a-claim] + [another]) ** 2", 144, "12 ** 2 = 144"),
+        ("min(3, [another], 4)", 2, "min(3, 2, 4) = 2"),
+        ("max(3, [another])", 3, "max(3, 2) = 3"),
+        ("sum(3, [another], 4)", 9, "sum(3, 2, 4) = 9"),
+        ("round(2.6)", 3, "round(2.6) = 3"),
+        ("abs([another] - [a-claim])", 8, "max(-8, 8, 0) = 8"),
+        ("half of it = [a-claim] / 2; twice that = [half of it] * 2", 10, "twice that: 5 x 2 = 10"),
+        ("[tf32/mantissa]", 10, "tf32/mantissa: 10"),
+        ("[memory of H100] * 2", 160, "80 x 2 = 160"),
+    ],
+)
+def test_a_formula_is_arithmetic_on_named_numbers_and_shows_its_steps(formula: str, value: float, step: str) -> None:
+    found = computed(formula)
+    assert found.value.value == pytest.approx(value)
+    assert found.steps[-1] == step
+
+
+def test_a_formula_keeps_the_rows_and_the_rounding_of_its_numbers() -> None:
+    found = computed("ratio = [a-claim] / [another]; [ratio] * 4")
+    assert [row.row for row in found.rows] == ["ten", "two"]
+    assert found.value == Interval(20, 4 * (9.5 / 2.5), 4 * (10.5 / 1.5))
+    assert found.steps == ("ratio: 10 / 2 = 5", "5 x 4 = 20")
+    assert computed("abs([another] - [another] * 1)").value == Interval(0, 0, 1), "it is never below 0"
+
+
+@pytest.mark.parametrize(
+    ("formula", "output"),
+    [
+        ("__import__('os').system('true')", "round, sum, abs, not __import__('os').system('true')"),
+        ("open([a-claim])", "round, sum, abs, not open('a-claim')"),
+        ("price * 2", "round, sum, abs, not price"),
+        ("[a-claim].value", "round, sum, abs, not 'a-claim'.value"),
+        ("[a-claim] ** [another]", "round, sum, abs, not 'a-claim' ** 'another'"),
+        ("[a-claim] % 2", "round, sum, abs, not 'a-claim' % 2"),
+        ("2 ** 99", "round, sum, abs, not 2 ** 99"),
+        ("round([a-claim], 2)", "round, sum, abs, not round('a-claim', 2)"),
+        ("max(default=1)", "round, sum, abs, not max(default=1)"),
+        ("True", "round, sum, abs, not True"),
+        ("[a-claim] +", "round, sum, abs, not [a-claim] +"),
+        ("1" + "+1" * 9_999, "round, sum, abs, not 1+1"),
+        ("[days of Pythia-2B on 4 A100, Table 1]", "a claim above, not [days of Pythia-2B on 4 A100, Table 1]"),
+        ("[later] * 2; later = 3", "a claim above, not [later]"),
+    ],
+)
+def test_a_formula_has_no_other_name_call_or_sign(formula: str, output: str) -> None:
+    with pytest.raises(formulas.RefusedError) as refused:
+        computed(formula)
+    assert output in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "output"),
+    [
+        ("[machine with 4 H100]", "eval(1)", "line 2, column 8 (formula): found 'eval(1)', expected numbers, names"),
+        ("[machine with 4 H100]", "[four-h100-days]", "expected the name of a number, a step or a claim above, not ["),
+        ("{[v100s/fp32_tflops]}", "{[v100s]}", "line 181, column 9 (note): found "),
+        ("[fp32/mantissa] - [tf32/mantissa],-,-", "1,-,why", "column 10 (not_checkable): found 'why', expected -, as"),
+        ("[fp32/mantissa] -", "1 / ([tf32/mantissa] - [tf32/mantissa]) -", "the formula of tf32-bits: float division"),
+        ("[fp32/mantissa] -", "1e300 * 1e300 -", "the formula of tf32-bits: the number is too large"),
+    ],
+)  # fmt: skip
+def test_a_formula_that_is_none_is_reported_with_its_line(old: str, new: str, output: str, expected: Path) -> None:
+    file = expected / "claims.csv"
+    file.write_text(file.read_text().replace(old, new, 1))
+    assert output in refusal("claims")
+
+
+def test_the_page_on_the_numbers_lists_every_name_that_a_formula_may_use() -> None:
+    page = " ".join((ROOT / "expected" / "README.md").read_text().split())
+    for name in numbers.NAMES:
+        assert f"`{name.removesuffix('?')}`" in page
 
 
 # --- What the papers say, against arithmetic by hand ---
@@ -455,14 +540,8 @@ def test_numbers_are_reported_as_people_write_them() -> None:
 
 
 def test_each_of_several_published_numbers_stands_with_its_own_unit() -> None:
-    output = repro("claims").stdout
-    for numbers in (
-        "50 people; 35 institutions ",
-        " 1 day; 1 GPU ",
-        " 61 GB; 8 CPUs; 132 GB; 16 CPUs ",
-        " 4; 8 to 16 GPUs ",
-    ):
-        assert numbers in output
+    texts = {claim.text for claim in listed()}
+    assert {"50 people; 35 institutions", "1 day; 1 GPU", "61 GB; 8 CPUs; 132 GB; 16 CPUs", "4; 8 to 16 GPUs"} <= texts
     assert "published: -\n" in repro("claims", "original-resources").stdout
 
 
@@ -498,14 +577,39 @@ def test_the_list_has_a_row_for_every_claim() -> None:
         4.02 < by_id["mean-speedup"]["low"] < by_id["mean-speedup"]["recomputed"] < by_id["mean-speedup"]["high"] < 4.91
     )
     assert by_id["survey-fine-tuning"]["published"] == "70 to 80"
-    text = repro("claims")
-    assert text.returncode == 0  # what differs is a finding, no failure
-    assert text.stderr == ""
-    for output in (text.stdout, repro("claims", "--format", "markdown").stdout):
-        answered, _, table = output.partition("\n\n")
-        assert answered.startswith(f"{len(rows)} claims: holds ")
-        assert len(answered.splitlines()) == 1
-        assert len(table.splitlines()) == len(rows) + 2
+
+
+def test_a_screen_has_the_answer_and_the_claims_that_differ_most() -> None:
+    found = repro("claims")
+    assert (found.returncode, found.stderr) == (0, ""), "what differs is a finding, no failure"
+    first, table, notes = found.stdout.rstrip("\n").split("\n\n")
+    differing = [one for one in CHECKED.values() if one.verdict == "differs"]
+    assert first.startswith(f"Of {len(CHECKED)} claims 122 hold, 13 hold by rounding, {len(differing)} differ, ")
+    shares = [abs(CHECKED[line.split()[0]].off or 0) for line in table.splitlines()[2:]]
+    assert shares == sorted((abs(one.off or 0) for one in differing), reverse=True)[:20]
+    assert notes.startswith(f"- {len(differing) - 20} others differ by less; --all shows every claim.")
+    assert re.search(r"^title-100k +100,000 USD +127,500 +\+27.5% +-$", table, re.MULTILINE)
+    assert re.search(r"^review-under-50k +0 days +8 +- +18.3$", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", [(), ("--all",)])
+def test_every_line_fits_100_columns_and_there_are_at_most_three_notes(words: tuple[str, ...]) -> None:
+    found = repro("claims", *words).stdout
+    assert max(map(len, found.splitlines())) <= 100
+    assert len(re.findall("^- ", found, re.MULTILINE)) <= 3
+
+
+def test_all_shows_every_claim_with_its_verdict() -> None:
+    for output in (repro("claims", "--all"), repro("claims", "--all", "--format", "markdown")):
+        named = set(re.findall(r"^(?:\| )?([a-z0-9.-]+[a-z0-9]) ", output.stdout, re.MULTILINE))
+        assert CHECKED.keys() <= named
+    assert re.search(r"^four-h100-days +8 days +8 +✓ +13$", repro("claims", "--all").stdout, re.MULTILINE)
+
+
+def test_a_claim_shows_its_formula() -> None:
+    formula = "kWh of a run = [comment/hours_charged] * [comment/power]; EUR of a run = [kWh of a run] * "
+    assert f"formula: {formula}[comment/electricity]" in repro("claims", "comment-electricity").stdout
+    assert answer("claims", "comment-electricity")[0]["formula"].startswith(formula)
 
 
 BROKEN = [
@@ -534,6 +638,12 @@ def test_a_broken_list_is_reported_in_one_line(old: str, new: str, output: str, 
     ("file", "old", "new", "output"),
     [
         ("lab.csv", "T4 node with 2 CPUs,-,2,1,", "XT4,-,2,1,", "no row for T4 node with 2 CPUs, 1,"),
+        (
+            "lab.csv",
+            "T4 node with 2 CPUs,-,2,20,30522.1,29734.0,",
+            "T4 node with 2 CPUs,-,2,20,30522.1,-,",
+            "no predicted seconds for T4 node with 2 CPUs, 20,",
+        ),
         ("rental.csv", "RTX 4090,1,RunPod,on", "RTX 4090,1,Run,on", "no row for RTX 4090, 1, RunPod, on-demand,"),
         ("quantities.csv", "lab/t4_tflops", "lab/tflops", "no row for lab/t4_tflops,"),
         ("table5.csv", "H100", "H200", "no row for H100,"),
@@ -835,7 +945,9 @@ def test_a_claim_that_rests_on_days_has_its_number_by_true_days_beside() -> None
     assert (days.value, days.origin) == (cell.days, "predicted for torch 2.3.1, transformers 4.42.3")
     assert cell.days is not None
     lifespan = 5 * 365
-    assert by_true["a100-run-cost"].value == pytest.approx(facts.machine("A100", 8).value.value * cell.days / lifespan)
+    assert by_true["a100-run-cost"].value == pytest.approx(
+        numbers.machine("A100", 8).value.value * cell.days / lifespan
+    )
     assert CHECKED["eight-a100-days"].verdict == "holds", "a claim is judged on the printed inputs"
 
 
@@ -853,10 +965,10 @@ def test_true_days_of_claims_stand_in_every_output_with_their_stack() -> None:
     row = rows["eight-a100-days"]
     assert (row["recomputed"], row["true_days"]) == (9, f"predicted for {shipped()[-1]}")
     assert rows["four-h100-cost"]["by_true_days"] is rows["four-h100-cost"]["true_days"] is None
-    text = repro("claims").stdout
-    assert "By true days: the number with days that one would really wait, predicted for torch 2.3.1" in text
+    text = repro("claims", "--all").stdout
+    assert "By true days: with days that one would really wait, predicted for torch 2.3.1" in text
     line = next(line for line in text.splitlines() if line.startswith("eight-a100-days"))
-    assert line.split()[1:6] == ["holds", "9", "days", "9", "15.5"]
+    assert line.split()[1:] == ["9", "days", "9", "✓", "15.5"]
     assert "by true days: 15.5 days, predicted for torch 2.3.1" in repro("claims", "eight-a100-days").stdout
     assert "recomputed 9 days (by true days 15.5 days)" in markdown(compose())
 

@@ -792,7 +792,7 @@ def overflowing_when_accumulated(rank: Rank) -> dict[str, Any]:
 
 def lab_training(rank: Rank, folder: str, **arguments: Any) -> dict[str, Any]:
     """What a training of the lab's GAN reads, image by image, and does, with a second for a reading and three for a
-    step; which engine it asks for, how far its bar is at the end, and its times."""
+    step; which engine it asks for, and its times."""
     clock = [0.0]
     output: list[str] = []
     reads: list[list[int]] = []
@@ -823,9 +823,8 @@ def lab_training(rank: Rank, folder: str, **arguments: Any) -> dict[str, Any]:
     patched.engine.build, patched._ImageFile.read = build, noted
     patched.wait, patched.time = lambda device: output.append("wait"), SimpleNamespace(perf_counter=lambda: clock[0])
     rank.report = lambda report: output.append(*_said(report))
-    progress = Path(folder, "progress")
-    times = epochs.train(rank, "gan", "tiny", folder=folder, progress=str(progress), **arguments)
-    return {"output": output, "reads": reads, "asked": asked, "bar": progress.stat().st_size, **times}
+    times = epochs.train(rank, "tiny", folder=folder, **arguments)
+    return {"output": output, "reads": reads, "asked": asked, **times}
 
 
 def image_file(rank: Rank, folder: str, images: int) -> dict[str, Any]:

@@ -3,6 +3,6 @@
 `check_all(records)` returns a `Checked` for every row of expected/claims.csv, `check(id, records)` returns one of them.
 """
 
-from .check import Checked, check, check_all, origins
+from .check import CLAIMS, Checked, check, check_all, counts_text, origins
 
-__all__ = ["Checked", "check", "check_all", "origins"]
+__all__ = ["CLAIMS", "Checked", "check", "check_all", "counts_text", "origins"]

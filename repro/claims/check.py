@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,14 +15,21 @@ from ..formats import listing
 from ..predict.traces import PAPER_STACK, Traced
 from ..record import BY_DAYS, DEFAULT, Clock, Record, other
 from ..survey.answers import Answers
-from . import measured, others, paper  # noqa: F401  # importing them registers their functions
+from . import measured, special  # noqa: F401  # importing them registers their functions
 from .claim import MEASURED, RECOMPUTED, SURVEYED, Claim, ClaimVerdict, Missing, Settled, judge, listed
-from .facts import Working, shown
 from .survey import without_answers
 from .true_days import ByTrueDays, TrueDays
+from .working import Working, shown
 
+CLAIMS: dict[ClaimVerdict, tuple[str, str]] = {
+    "holds": ("✓", "hold"),
+    "holds_by_rounding": ("≈", "hold by rounding"),
+    "differs": ("✗", "differ"),
+    "needs_measurement": ("…", "need a measurement"),
+    "not_checkable": ("—", "cannot be checked"),
+}
 _NEAREST = 8  # most suggestions for an unknown id
-_STEPS = 5  # of a longer calculation only the last step is shown
+_STEPS = 6  # of a longer calculation only the last step is shown
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,15 @@ class Checked:
         """Return the arithmetic in one line; `working` has all steps."""
         steps = self.working.steps if self.working else ()
         return "; ".join(steps if len(steps) <= _STEPS else steps[-1:])
+
+    @property
+    def off(self) -> float | None:
+        """Return the share by which the number is off the published one, infinite where that is 0; None without
+        both."""
+        if self.working is None or self.claim.precision is None:
+            return None
+        published, value = float(self.claim.published), self.working.value.value
+        return value / published - 1 if published else math.inf * value if value else 0.0
 
     def row(self) -> dict[str, Any]:
         """Return a row for CSV and JSON. Missing numbers are None; a published value that is not a number is text."""
@@ -59,6 +77,7 @@ class Checked:
             "unit": self.claim.unit,
             "verdict": self.verdict,
             "reason": self.reason,
+            "formula": self.claim.formula.text if self.claim.formula else None,
             "how": self.how,
         }
 
@@ -95,18 +114,25 @@ def check(
     return _check(claims[id], records or (), clock, answers, TrueDays.of(records or (), stack))
 
 
+def counts_text(checked: Sequence[Checked]) -> str:
+    """Return a sentence on how many claims hold, differ, and so on."""
+    counts = Counter(one.verdict for one in checked)
+    message = ", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in CLAIMS.items())
+    return f"Of {len(checked)} claims {message}."
+
+
 def origins(checked: Sequence[Checked]) -> str:
     """Return a sentence on the true days behind the numbers by them."""
     found = dict.fromkeys(one.by_true_days.origin for one in checked if one.by_true_days)
-    return f"By true days: the number with days that one would really wait, {listing([*found])}, for the printed ones."
+    return f"By true days: with days that one would really wait, {listing([*found])}, in place of the printed ones."
 
 
 def _check(claim: Claim, records: Sequence[Record], clock: Clock, answers: Answers | None, true: TrueDays) -> Checked:
     if claim.not_checkable is not None:
         return Checked(claim, "not_checkable", claim.not_checkable, None)
-    if claim.id in RECOMPUTED:
-        working = RECOMPUTED[claim.id]()
-        return Checked(claim, *judge(claim, working), working, true.of_claim(claim.id))
+    if claim.formula or claim.id in RECOMPUTED:
+        working = claim.recomputed()
+        return Checked(claim, *judge(claim, working), working, true.of_claim(claim))
     if claim.id in SURVEYED:
         return _measured(claim, SURVEYED[claim.id](answers) if answers else without_answers(claim.id))
     if claim.id not in MEASURED:

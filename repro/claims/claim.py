@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from ..datafile import columns, csv_rows, expected_folder, number, optional, positive, problem, read_once
+from ..console import UserError
+from ..datafile import CsvRow, columns, csv_rows, expected_folder, number, optional, positive, problem, read_once
 from ..formats import Interval
 from ..record import Clock, Record
 from ..survey.answers import Answers
-from .facts import DRAWS, Working, shown
+from . import formulas
+from .formulas import Formula, Note, Number, RefusedError
+from .working import DRAWS, Working, shown
 
 Paper = Literal["paper", "review", "comment", "lab", "thesis"]
 Relation = Literal["equals", "at_most", "at_least"]
@@ -23,8 +26,9 @@ Relation = Literal["equals", "at_most", "at_least"]
 class Claim:
     """A paper's statement about a number, in our words, and the number as printed.
 
-    `published` is a number where `precision`, the unit of its last digit, is not None. `not_checkable` is the reason
-    why it cannot be recomputed here, else None. `source` is the paper and the place in it.
+    `published` is a number where `precision`, the unit of its last digit, is not None. `formula` recomputes the number;
+    it is None where a function does, or nothing: then `not_checkable` is the reason why it cannot be recomputed here.
+    `source` is the paper and the place in it.
     """
 
     id: str
@@ -34,6 +38,8 @@ class Claim:
     published: str
     precision: float | None
     unit: str
+    formula: Formula | None
+    note: Note | None
     not_checkable: str | None
 
     @property
@@ -54,11 +60,24 @@ class Claim:
         numbers, units = self.published.split("; "), self.unit.split("; ")
         if len(units) > 1:
             return "; ".join(_with_unit(number, unit) for number, unit in zip(numbers, cycle(units), strict=False))
-        return self.with_unit(re.sub("e6$", " million", re.sub("e9$", " billion", self.published)))
+        grouped = re.sub("^[0-9]{5,}", lambda digits: f"{int(digits[0]):,}", self.published)
+        return self.with_unit(re.sub("e6$", " million", re.sub("e9$", " billion", grouped)))
 
     def with_unit(self, number: str) -> str:
         """Return a number with the claim's unit, which is singular for 1."""
         return _with_unit(number, self.unit)
+
+    def number(self) -> Working:
+        """Return what the formula, or else the claim's function, computes from expected/, without the note."""
+        return self.formula.value() if self.formula else RECOMPUTED[self.id]()
+
+    def recomputed(self) -> Working:
+        """Return the number with the note. Raises UserError where a formula cannot be computed."""
+        try:
+            found = self.number()
+            return found.with_note(self.note.text()) if self.note else found
+        except ArithmeticError as error:
+            raise UserError(f"{expected_folder() / 'claims.csv'}: the formula of {self.id}: {error}") from None
 
     @property
     def printed(self) -> Interval:
@@ -76,7 +95,7 @@ def listed() -> tuple[Claim, ...]:
     """Return every claim. Raises UserError where the file is broken, or where a claim to be checked has no number."""
     file = expected_folder() / "claims.csv"
     seen: dict[Hashable, int] = {}
-    found = []
+    found: dict[str, Claim] = {}
     for row in csv_rows(file, columns(Claim)):
         row.once("id", row.parse("id", _id, "lower-case words joined by hyphens"), seen)
         precision = row.parse("precision", optional(positive), "a positive number, or - where the published is none")
@@ -85,21 +104,40 @@ def listed() -> tuple[Claim, ...]:
         reason = None if row["not_checkable"] == "-" else row.text("not_checkable")
         if precision is None and reason is None and row["id"] not in SETTLED:
             row.problem("precision", "a positive number, as the claim is to be checked")
-        found.append(
-            Claim(
-                row["id"],
-                row.parse("source", _source, f"one of {', '.join(get_args(Paper))}, a comma, and the place in it"),
-                row.text("statement"),
-                cast(Relation, row.choice("relation", get_args(Relation))),
-                row.text("published"),
-                precision,
-                row.text("unit"),
-                reason,
-            )
+        above = {id: claim.number for id, claim in found.items() if claim.formula or id in RECOMPUTED}
+        formula = _formula(row, "formula", formulas.parse, above)
+        if formula and reason:
+            row.problem("not_checkable", "-, as the claim has a formula")
+        claim = Claim(
+            row["id"],
+            row.parse("source", _source, f"one of {', '.join(get_args(Paper))}, a comma, and the place in it"),
+            row.text("statement"),
+            cast(Relation, row.choice("relation", get_args(Relation))),
+            row.text("published"),
+            precision,
+            row.text("unit"),
+            formula,
+            None,
+            reason,
         )
+        note = _formula(row, "note", formulas.parse_note, above | ({claim.id: claim.number} if formula else {}))
+        found[claim.id] = replace(claim, note=note)
     if not found:
         problem(file, 2, 1, "id", "the end of the file", "a claim")
-    return tuple(found)
+    return tuple(found.values())
+
+
+T = TypeVar("T")
+
+
+def _formula(
+    row: CsvRow, column: str, parse: Callable[[str, dict[str, Number]], T], claims: dict[str, Number]
+) -> T | None:
+    """Parse a formula, or a note with formulas, which may name these claims; return None for a dash."""
+    try:
+        return None if row[column] == "-" else parse(row[column], claims)
+    except RefusedError as error:
+        row.problem(column, str(error))
 
 
 def _id(text: str) -> str:

@@ -16,7 +16,7 @@ from ..run.results import TRIALS
 from ..run.settings_search import Search, Spread, searches
 from ..run.verdict import FAILED, Verdict, comparable_with_cell, explain, judge_tables
 from .claim import Missing, measures
-from .facts import SourceRow, Working, count, mean, shown
+from .working import SourceRow, Working, count, mean, shown
 
 RUN = f"{command()} --gpus all"
 

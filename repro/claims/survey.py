@@ -11,7 +11,7 @@ from ..survey.counts import BASE
 from ..survey.questions import KINDS
 from ..survey.shares import HIGHER_END, TYPICAL, Compared, compared, most_gpus
 from .claim import Missing, Settled, listed, surveys
-from .facts import SourceRow, Working
+from .working import SourceRow, Working
 
 WITHOUT_ANSWERS = (
     "needs the survey's answers, artifacts/survey.csv in artifacts.tar of the authors' release v1.0.0: "

@@ -13,9 +13,9 @@ from ..predict.traces import Traced
 from ..record import Record
 from ..run.corrected import versions
 from ..run.verdict import Verdict, judge_tables
-from . import facts
-from .claim import RECOMPUTED
-from .facts import SourceRow, Working, shown
+from . import numbers
+from .claim import Claim
+from .working import SourceRow, Working, shown
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class TrueDays:
         judged = judge_tables(records, TOLERANCE) if records else ()
         return cls(stack, {(verdict.table, verdict.place): verdict for verdict in judged})
 
-    def of_claim(self, id: str) -> ByTrueDays | None:
+    def of_claim(self, claim: Claim) -> ByTrueDays | None:
         """Recompute a claim; None for one that rests on no days, and where a cell that it rests on cannot be
         trained."""
         try:
-            with facts.days_read_by(self._of_cell):
-                found = RECOMPUTED[id]()
+            with numbers.days_read_by(self._of_cell):
+                found = claim.number()
         except _UnknownDaysError:
             return None
         origins = dict.fromkeys(row.source for row in found.rows if row.file == _FILE)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
 from .. import command
-from ..claims import Checked, check, check_all, origins
-from ..claims.facts import shown
+from ..claims import CLAIMS, Checked, check, check_all, counts_text, origins
 from ..claims.measured import unsettling
-from ..console import say
-from ..formats import FOR_MACHINES, Format, add_format, path, prose, render
+from ..claims.working import shown
+from ..console import folded, say
+from ..formats import FOR_MACHINES, Format, add_format, counted, path, prose, render
 from ..predict.traces import of_stack
 from ..run.reading import add_measured, measured
 from .day_options import add_by, add_stack
@@ -34,6 +35,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     add_by(parser, printed=False)
     add_stack(parser, "paper")
+    parser.add_argument("--all", action="store_true", help="show every claim, not only those that differ most")
     add_format(parser)
 
 
@@ -55,24 +57,37 @@ def main(given: argparse.Namespace) -> int:
     if given.format in FOR_MACHINES:
         print(render([one.row() for one in checked], given.format))
         return 0
-    counts = Counter(one.verdict.replace("_", " ") for one in checked)
-    text = ", ".join(f"{verdict} {number}" for verdict, number in counts.most_common())
-    answer = f"{len(checked)} claims: {text}. {origins(checked)} {command()} claims ID shows what a verdict stands on."
-    print(answered(answer, [render([_people(one, given.format) for one in checked], given.format)], given.format))
+    print(_screen(checked, given.all, given.format))
     return 0
 
 
-def _people(one: Checked, format: Format) -> dict[str, Any]:
-    claim = one.claim
-    row = {
-        "id": claim.id,
-        "verdict": one.verdict.replace("_", " "),
-        "published": claim.text,
+_ROWS, _COLUMNS = 20, 100  # of a screen
+
+
+def _screen(checked: Sequence[Checked], every: bool, format: Format) -> str:
+    """Return the answer, the claims that differ most, or `every` claim, and notes, as text or Markdown."""
+    differing = sorted((one for one in checked if one.verdict == "differs"), key=lambda one: -abs(one.off or 0))
+    rows = [_row(one, every) for one in (checked if every else differing[:_ROWS])]
+    notes = [f"{command()} claims ID shows a claim's sentence, its formula and the arithmetic.", origins(checked)]
+    if every:
+        notes.insert(0, ", ".join(f"{symbol} {words}" for symbol, words in CLAIMS.values()))
+    elif len(differing) > _ROWS:
+        notes.insert(0, f"{counted(len(differing) - _ROWS, 'other')} differ by less; --all shows every claim.")
+    table = render(rows, format, most=_COLUMNS)
+    text = answered(counts_text(checked), [table, "\n".join(f"- {prose(note, format)}" for note in notes)], format)
+    return folded(text, _COLUMNS) if format == "text" else text
+
+
+def _row(one: Checked, every: bool) -> dict[str, Any]:
+    """Return a claim's row: with its verdict where `every` claim is there, else with how far off it is."""
+    off = f"{one.off:+.1%}" if one.off and isfinite(one.off) else None
+    return {
+        "claim": one.claim.id,
+        "published": one.claim.text,
         "recomputed": shown(one.working.value.value) if one.working else None,
+        **({"verdict": CLAIMS[one.verdict][0]} if every else {"off by": off}),
         "by true days": one.by_true_days.shown if one.by_true_days else None,
-        "statement": claim.statement,
     }
-    return row if format == "text" else row | {"source": claim.source, "reason": one.reason}
 
 
 def _traced(one: Checked, format: Format) -> str:
@@ -91,6 +106,8 @@ def _traced(one: Checked, format: Format) -> str:
     lines = [f"{claim.id}: {claim.statement} ({claim.source})"]
     lines.append(f"{mark}published: {claim.text}{_place(one)}")
     lines.append(f"{mark}verdict: {one.verdict.replace('_', ' ')}; {one.reason}")
+    if claim.formula:
+        lines.append(f"{mark}formula: {claim.formula.text}")
     if one.by_true_days:
         number = claim.with_unit(one.by_true_days.shown)
         lines.append(f"{mark}by true days: {number}, {one.by_true_days.origin}")

@@ -13,31 +13,25 @@ from repro import files
 from repro.paper.settings import NAIVE
 
 from .. import models
-from ..models import gan
 from ..models.recipe import Generation, Scale
 from . import engine
 from .batches import to_device
 from .clock import wait
 from .rank import SEED, Rank
-from .rank_reports import Report
 
 
-def train(
-    rank: Rank, recipe: str, scale: Scale, images: int, epochs: int, warm: bool, folder: str, progress: str
-) -> dict[str, Any]:
-    """Train for some epochs on `images` random images, which are in a file in `folder` and are drawn in a new order
-    each epoch. `warm` first reads the file once and trains on ten batches, or all if there are fewer.
+def train(rank: Rank, scale: Scale, images: int, epochs: int, folder: str) -> dict[str, Any]:
+    """Train the GAN for some epochs on `images` random images, which are in a file in `folder` and are drawn in a new
+    order each epoch.
 
     Returns the seconds of reading and of training of every batch, by epoch, and of every epoch, all on the host, which
-    waits for the device after each batch, as a program does that sums its losses. The file `progress` grows by one byte
-    with every batch.
+    waits for the device after each batch, as a program does that sums its losses.
     """
-    described = models.find(recipe, scale)
+    described = models.find("gan", scale)
     inputs = described.inputs
     assert isinstance(inputs, Generation)
     built = engine.build(described, NAIVE, rank, 1, compiled=False, tf32=False)
     generator = torch.Generator().manual_seed(SEED)
-    done = os.open(progress, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     reading, training, seconds = [], [], []
     with _ImageFile(folder, images, inputs.size, generator) as file:
 
@@ -52,18 +46,11 @@ def train(
             built.update()
             wait(rank.device)
             end = time.perf_counter()
-            os.write(done, b".")
             return have - began, end - have
 
         def order() -> tuple[torch.Tensor, ...]:
             return torch.randperm(images, generator=generator).split(described.batch_size)
 
-        if warm:
-            for chosen in torch.arange(images).split(described.batch_size):
-                file.read(chosen)
-            for chosen in order()[: gan.WARM_UP_BATCHES]:
-                batch(chosen)
-        rank.report(Report(started=rank.since_sent()))
         with rank.timed():
             for _ in range(epochs):
                 began = time.perf_counter()

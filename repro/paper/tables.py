@@ -256,10 +256,12 @@ def _known_model(row: CsvRow) -> None:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with its unit, what it counts, and its source."""
+    """A number with its unit, what it counts, and its source. It was rounded to a multiple of `rounded_to`; None if it
+    is exact."""
 
     id: str
     value: Positive
+    rounded_to: Positive | None
     unit: str
     what: str
     source: str

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import command, models
-from ..claims import Checked, check_all, origins
-from ..claims.claim import ClaimVerdict
-from ..claims.facts import shown
+from ..claims import Checked, check_all, counts_text, origins
+from ..claims.working import shown
 from ..formats import counted, from_to, listing, percent, shell_words, significant, size, tallied, were
 from ..machine.cluster import launch
 from ..machine.environment import Environment
@@ -253,13 +252,6 @@ def _facts(reading: Reading) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
 
 
-CLAIMS: dict[ClaimVerdict, tuple[str, str]] = {
-    "holds": ("✓", "hold"),
-    "holds_by_rounding": ("≈", "hold by rounding"),
-    "differs": ("✗", "differ"),
-    "needs_measurement": ("…", "need a measurement"),
-    "not_checkable": ("—", "cannot be checked"),
-}
 _PAPERS = {
     "paper": "The paper",
     "review": "The review of it",
@@ -267,13 +259,6 @@ _PAPERS = {
     "lab": "The lab report on predicting runtimes",
     "thesis": "The thesis on rented GPUs",
 }
-
-
-def counts_text(checked: Sequence[Checked]) -> str:
-    """Return a sentence on how many claims hold, differ, and so on."""
-    counts = Counter(one.verdict for one in checked)
-    message = ", ".join(f"{counts[verdict]} {words}" for verdict, (_, words) in CLAIMS.items())
-    return f"Of {len(checked)} claims {message}."
 
 
 def tables(checked: Sequence[Checked]) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..claims import CLAIMS
 from ..console import code, map_strings
 from ..console import markdown as escaped
 from ..formats import by_machine, render
 from ..predict.audit import WITHOUT_QUEUE
 from ..run.corrected import MEASURED_ELSEWHERE
 from .ablation import ABLATION
-from .content import CLAIMS, Content, Entry, Grid
+from .content import Content, Entry, Grid
 
 
 def markdown(content: Content) -> str:

@@ -11,12 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import __version__
+from ..claims import CLAIMS
 from ..formats import cell_text
 from ..paper.tables import COUNTS
 from ..predict.audit import WITHOUT_QUEUE
 from ..run.corrected import MEASURED_ELSEWHERE
 from .charts import svg
-from .content import AUDIT, CLAIMS, VERDICTS, Content
+from .content import AUDIT, VERDICTS, Content
 from .panels import numbers, unit
 from .survey import SurveyPage
 
