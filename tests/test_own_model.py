@@ -491,3 +491,18 @@ def test_recipe_is_imported_from_repro_in_one_line_and_by_nothing_else() -> None
 
     code = "import sys, repro; assert 'repro.models' not in sys.modules; from repro import Recipe, Text; print(Recipe)"
     assert "recipe.Recipe" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_transposed_convolution_counts_its_kernel_at_each_input(transposed: bool) -> None:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from repro.predict.trace.custom import _Counter
+
+    make = torch.nn.ConvTranspose2d if transposed else torch.nn.Conv2d
+    layer, images = make(8, 12, 3, stride=2), torch.rand(2, 8, 10, 10, requires_grad=True)
+    with _Counter() as ours, FlopCounterMode(display=False) as torchs:
+        layer(images).sum().backward()
+    positions = 10 * 10 if transposed else 4 * 4
+    assert ours.flops == torchs.get_total_flops() == 3 * 2 * 2 * positions * 8 * 12 * 3 * 3
