@@ -343,6 +343,10 @@ def test_a_batch_that_does_not_divide_is_refused(fitted: fits.Constants) -> None
         forecast(models.find("vit"), Machine(paper_gpu("A100"), 3), NAIVE, fitted)
     with pytest.raises(UserError, match=r"4096, does not divide by 6 GPUs \(2 nodes of 3\): take"):
         forecast(models.find("vit"), Machine(paper_gpu("A100"), 3, nodes=2), NAIVE, fitted)
+    with pytest.raises(
+        UserError, match="100, does not divide by 8 GPUs: take a number that divides it, such as 1, 2, 4 or 5"
+    ):
+        forecast(replace(models.find("vit"), batch_size=100), Machine(paper_gpu("A100"), 8), NAIVE, fitted)
 
 
 @pytest.mark.parametrize(
