@@ -275,6 +275,8 @@ def test_links_are_read_from_the_catalogue() -> None:
     assert Machine(gpu_named("A100"), 8, nodes=2).link_bytes == 25e9
     # 16 lanes of 8, 16 and 32 GT/s.
     assert [Machine(gpu_named(name), 1).host_bytes for name in ("T4", "A100", "H100")] == [16e9, 32e9, 64e9]
+    chip = Machine(gpu_named("GH200"), 2)
+    assert (chip.host_bytes, chip.link, chip.link_bytes) == (450e9, "pcie", 64e9)
 
 
 @pytest.mark.parametrize(
