@@ -267,6 +267,10 @@ def test_a_model_of_timm_has_its_own_image_size_and_layer_and_a_tiny_version() -
         ("hf:{}/type.json", "knows no model_type 'lama'; did you mean llama"),
         ("hf:{}/t5.json", "has no language-modelling, masked-LM or image-classification head for t5"),
         ("timm:vit_smal_patch16_224", "did you mean vit_small_patch16_224"),
+        (
+            "timm:vit_tiny_patch16_224:num_classes=0",
+            "classifier: name its classes, as timm:vit_tiny_patch16_224:num_cl",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_one_line(folder: Path, text: str, expected: str) -> None:

@@ -164,6 +164,10 @@ def _inputs(asked: Specification, model: nn.Module, config: dict[str, Any]) -> T
     given = asked.fields
     inner: Any = model.get_submodule("model")
     if asked.source == "timm":
+        if not inner.num_classes:
+            raise UserError(
+                f"{asked.text}: the model has no classifier: name its classes, as timm:{asked.place}:num_classes=1000"
+            )
         known = getattr(inner, "pretrained_cfg", None) or getattr(inner, "default_cfg", {})
         channels, *_, size = known.get("input_size") or (3, 224, 224)
         _refuse_channels(asked, config.get("in_chans", channels))
