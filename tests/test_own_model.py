@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from repro import models
+from repro.commands.custom_models import _texts
 from repro.console import UserError
 from repro.models import custom, specification
 from repro.models.recipe import Images, Text
@@ -150,8 +151,36 @@ def test_a_file_without_a_model_is_refused_with_its_name(folder: Path) -> None:
     (folder / "broken.toml").write_text('modle = "hf:llama.json"\n')
     length = ("--gpu", "A100", *LENGTH)
     assert "none.json has no model_type" in refusal("predict", "--models", f"hf:{folder / 'none.json'}", *length)
+    (folder / "timm.json").write_text('{"architecture": "resnet50", "num_classes": 1000}')
+    named = refusal("predict", "--models", f"hf:{folder / 'timm.json'}", *length)
+    assert named.endswith("as every transformers configuration has; it is timm's: name it as timm:resnet50\n")
     assert "did you mean model?" in refusal("predict", "--models", f"{folder / 'broken.toml'}", *length)
     assert "gone.py cannot be read" in refusal("predict", "--models", f"{folder / 'gone.py'}", *length)
+    saved = "there is no such file, and nothing is downloaded: save https://huggingface.co/{}/raw/main/config.json and"
+    for id in ("gpt2", "meta-llama/Llama-3.1-8B"):
+        for text in (f"hf:{id}", f"hf:https://huggingface.co/{id}", f"hf:https://huggingface.co/{id}/tree/main"):
+            assert saved.format(id) in refusal("predict", "--models", text, *length)
+    assert "hf:gone.json: gone.json cannot be read" in refusal("predict", "--models", "hf:gone.json", *length)
+
+
+def test_paths_of_models_may_have_commas_and_begin_at_home(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a,vit").mkdir()
+    shutil.copy(folder / "llama.json", tmp_path / "a,vit" / "config.json")
+    shutil.copy(folder / "own.py", tmp_path / "a,vit")
+    asked = [
+        "vit",
+        "hf:~/a,vit",
+        "timm:vit_tiny_patch16_224:depth=2,img_size=(32,32)",
+        "~/a,vit/own.py:recipe",
+        "mamba",
+    ]
+    assert list(_texts(",".join(asked))) == asked
+    assert list(_texts("hf:~/a,mamba")) == ["hf:~/a", "mamba"]
+    found = [specification.specification(asked[number], Fields()).place for number in (1, 3)]
+    assert found == [str(tmp_path / "a,vit" / name) for name in ("config.json", "own.py")]
 
 
 def test_an_id_is_a_hash_of_the_model_and_its_hyper_parameters_wherever_it_lies(folder: Path, tmp_path: Path) -> None:

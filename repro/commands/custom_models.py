@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
 from .. import formats, models
@@ -83,19 +83,28 @@ def _refuse_fields(given: argparse.Namespace, option: str | None) -> None:
 
 
 def _texts(value: str) -> Iterator[str]:
-    """Yield the models of a list: a comma in brackets, and one before key=value of timm, splits nothing."""
-    text, depth = "", 0
-    for part in value.split(","):
-        opened = depth > 0
-        depth += sum(map(part.count, "([{")) - sum(map(part.count, ")]}"))
+    """Yield the models of a list."""
+    parts = value.split(",")
+    while parts:
+        number = _parts_of_first(parts)
+        yield ",".join(parts[:number])
+        parts = parts[number:]
+
+
+def _parts_of_first(parts: Sequence[str]) -> int:
+    """Return how many parts between commas name the first model: a comma in the path of a file that exists, in brackets
+    of timm's, and before its key=value, splits nothing."""
+    for number in range(len(parts), 1, -1):
+        if specifications.names_file(",".join(parts[:number]).strip()):
+            return number
+    number = depth = 0
+    for part in parts if parts[0].strip().startswith("timm:") else parts[:1]:
         name, equals, _ = part.partition("=")
-        if text and (opened or (equals and name.isidentifier() and text.startswith("timm:"))):
-            text += f",{part}"
-            continue
-        if text:
-            yield text
-        text = part
-    yield text
+        if number and not depth and not (equals and name.isidentifier()):
+            break
+        depth += sum(map(part.count, "([{")) - sum(map(part.count, ")]}"))
+        number += 1
+    return number
 
 
 def _fields(given: argparse.Namespace) -> Fields:
