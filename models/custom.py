@@ -43,7 +43,8 @@ class Frozen:
 @dataclass(frozen=True)
 class Described:
     """A recipe as plain data: all fields but `build`; of `text` and `images` one is given. Of a configured model
-    `attention` is the implementation that free lunch takes, and `config` what builds it at this scale."""
+    `attention` is the implementation that free lunch takes, and `config` what builds it at this scale. `slow_scan`: it
+    was found without the kernel of its scan."""
 
     id: str
     scale: Scale
@@ -69,6 +70,7 @@ class Described:
     attention: str = ""
     config: dict[str, Any] | None = None
     frozen: Frozen = Frozen()
+    slow_scan: bool = False
 
     @classmethod
     def of(cls, recipe: Recipe) -> Described:
@@ -91,8 +93,8 @@ class Described:
 
     @property
     def plain(self) -> Described:
-        """Return the data without what only building needs."""
-        return replace(self, attention="", config=None, frozen=Frozen())
+        """Return the data without what only building needs, or what depends on the machine."""
+        return replace(self, attention="", config=None, frozen=Frozen(), slow_scan=False)
 
     @property
     def problem(self) -> str:

@@ -214,6 +214,17 @@ def test_weights_and_flops_are_those_of_the_closed_form(folder: Path) -> None:
     assert (found.tiny.text.sequence, found.tiny.text.vocabulary) == (64, 512)
 
 
+@pytest.mark.slow
+def test_a_scan_without_its_kernel_is_named(folder: Path) -> None:
+    small = {"num_heads": 8, "head_dim": 16, "hidden_size": 64, "state_size": 16, "n_groups": 1, "expand": 2}
+    config = small | {"model_type": "mamba2", "num_hidden_layers": 3, "vocab_size": 512, "chunk_size": 16}
+    (folder / "mamba2.json").write_text(json.dumps(config))
+    given = ("--models", f"hf:{folder / 'mamba2.json'}", "--sequence", "32", *LENGTH)
+    done = repro("slurm", "--gpus-per-node", "1", "--time", "4h", "--", "run", *given)
+    assert "; its scan runs without mamba-ssm's kernel" in done.stderr
+    assert not described(f"hf:{folder / 'llama.json'}", batch_size=8, tokens=1e6).paper.slow_scan
+
+
 RUNNING = {
     "gradient_checkpointing": True,
     "_gradient_checkpointing": True,

@@ -10,7 +10,8 @@ from .. import formats, models
 from ..console import UserError, say
 from ..models import custom
 from ..models import specification as specifications
-from ..models.recipe import Precision, Recipe, Text
+from ..models.custom import CustomModel
+from ..models.recipe import Precision, Text
 from ..models.specification import SPELLINGS, Fields, Specification, left_out
 
 _COUNTS = ("batch_size", "training_steps", "sequence", "image_size")
@@ -69,7 +70,7 @@ def register(given: argparse.Namespace) -> None:
         found = describe(specification)
         custom.register(found)
         ids[text] = found.paper.id
-        say(_summary(found.recipe("paper"), specification, found.paper.frozen.weights))
+        say(_summary(found, specification))
     setattr(given, option, ",".join(ids.get(text, text) for text in texts))
 
 
@@ -126,9 +127,10 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _summary(recipe: Recipe, specification: Specification, frozen: int) -> str:
+def _summary(found: CustomModel, specification: Specification) -> str:
     """Return a line on a model, with the defaults that were taken and with what of it was left out."""
-    inputs, given = recipe.inputs, specification.fields
+    recipe, frozen, given = found.recipe("paper"), found.paper.frozen.weights, specification.fields
+    inputs = recipe.inputs
     ignored = left_out(specification.config) if specification.source == "transformers" else []
     sized = (
         f"sequence {inputs.sequence}{_default(given.sequence, 'its own')}"
@@ -142,12 +144,13 @@ def _summary(recipe: Recipe, specification: Specification, frozen: int) -> str:
         f"and checkpoints {recipe.layer}{_default(given.layer, 'found')}; {recipe.training_steps:,} steps of "
         f"{recipe.batch_size:,}"
         + (f"; {_millions(frozen)} weights take no part, and are frozen" if frozen else "")
+        + ("; its scan runs without mamba-ssm's kernel" if found.paper.slow_scan else "")
         + (f"; left out of its configuration, as no part of the model: {', '.join(ignored)}" if ignored else "")
     )
 
 
 def _millions(weights: int) -> str:
-    return f"{weights / 1e6:.2g} M" if weights >= 5e4 else f"{weights:,}"
+    return f"{formats.significant(weights / 1e6, 2)} M" if weights >= 5e4 else f"{weights:,}"
 
 
 def _default(given: object, otherwise: str = "default") -> str:

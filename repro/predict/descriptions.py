@@ -32,7 +32,7 @@ from .traces import Trace, Traced, Variant, can_trace, load, shipped
 
 _MODULE = "repro.predict.trace.custom"
 _PACKAGES = ("torch", "transformers", "timm")
-_FORMAT = 2  # of what is kept: another where the same model is described or traced in another way
+_FORMAT = 3  # of what is kept: another where the same model is described or traced in another way
 ANSWER = "answer.json"
 _SOON, _MOST = 10, 600  # seconds: after these a description that takes long is reported, and is ended
 

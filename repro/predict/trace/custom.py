@@ -32,6 +32,7 @@ from repro.predict.descriptions import ANSWER
 from ... import models
 from ...models import configured, specification
 from ...models.custom import CustomModel, Described, Frozen
+from ...models.mamba import scans_slowly
 from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify
@@ -303,7 +304,7 @@ def _completed(
             custom_kernels=fused,
         )
     )
-    return replace(described, frozen=frozen)
+    return replace(described, frozen=frozen, slow_scan=scans_slowly(naive))
 
 
 def _without_gradient(model: nn.Module) -> list[str]:
