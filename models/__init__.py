@@ -28,8 +28,8 @@ def typed(text: str) -> str:
 
 def find(id: str, scale: Scale = "paper") -> Recipe:
     """Return the recipe of this id. Raise UserError, which lists all ids, for an unknown one."""
-    if (of_ones_own := custom.registered(id)) is not None:
-        return of_ones_own.recipe(scale)
+    if (of_ones_own := custom.find(id, scale)) is not None:
+        return of_ones_own
     if id not in (*IDS, *OTHERS):
         raise UserError(_unknown(id, (*IDS, *OTHERS)))
     return _ALL[id, scale]

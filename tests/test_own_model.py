@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +117,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def described(text: str, **given: Any) -> custom.CustomModel:
-    """What the process that builds the model finds out about it, here in this process."""
-    from repro.predict.trace.custom import describe
+    """What the process that builds the model finds out about it, here in this process, with its tiny version."""
+    from repro.predict.trace.custom import describe, with_tiny
 
-    return describe(specification.specification(text, Fields(**given)))[0]
+    return with_tiny(describe(specification.specification(text, Fields(**given)))[0])
 
 
 def test_what_is_missing_is_asked_for_in_one_line(folder: Path) -> None:
@@ -293,6 +294,8 @@ def test_a_model_of_timm_has_its_own_image_size_and_layer_and_a_tiny_version() -
     assert (found.paper.training_steps, found.paper.precision) == (10, "fp32")
     assert found.tiny is not None
     assert found.tiny.parameters < found.paper.parameters / 5
+    number = described("timm:xcit_nano_12_p16_224", batch_size=8, images=80.0)
+    assert number.tiny is not None, "its patch size is a number, not a pair"
 
 
 @pytest.mark.slow
@@ -321,6 +324,70 @@ def test_what_cannot_be_trained_is_refused_in_one_line(folder: Path, text: str, 
         described(text.format(folder), batch_size=8, training_steps=10)
     assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+CHECKPOINTS = "from torch import nn\nfrom torch.utils.checkpoint import checkpoint"
+PASSES = {
+    "checkpoint(block, x, use_reentrant=False)": "it checkpoints activations itself: call the block directly",
+    "checkpoint(block, x, use_reentrant=True)": "it checkpoints activations itself: call the block directly",
+    "block(x) if x.mean() > 0 else -x": "what runs depends on values of a tensor (DataDependentOutputException: aten.",
+    "x[labels >= 0]": "what runs depends on values of a tensor (DynamicOutputShapeException: aten.",
+    "block(x, 3)": "TypeError: Block.forward() takes 2 positional arguments but 3 were given",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", PASSES)
+def test_an_error_in_a_file_names_its_line_in_its_own_words(folder: Path, call: str) -> None:
+    code = OWN.replace("x = block(x)", f"x = {call}").replace("from torch import nn", CHECKPOINTS, 1)
+    name = f"wrong{[*PASSES].index(call)}.py"  # a file is imported once
+    (folder / name).write_text(code)
+    line = code.splitlines().index(f"            x = {call}") + 1
+    with pytest.raises(UserError) as refused:
+        described(f"{folder / name}:recipe")
+    assert f": {name}:{line}: {PASSES[call]}" in str(refused.value)
+
+
+ODD = """
+import torch
+
+
+class Odd(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(context, gradient):
+        return 1 // 0
+
+
+class Model"""
+
+
+@pytest.mark.slow
+def test_an_error_that_nobody_expected_is_given_in_its_own_words(folder: Path) -> None:
+    code = OWN.replace("\nclass Model", ODD).replace("x = block(x)", "x = Odd.apply(block(x))")
+    (folder / "odd.py").write_text(code)
+    line = code.splitlines().index("        return 1 // 0") + 1
+    with pytest.raises(UserError) as refused:
+        describe(specification.specification(f"{folder / 'odd.py'}:recipe", Fields()))
+    wrong = "ZeroDivisionError: integer division or modulo by zero"
+    assert str(refused.value).endswith(f": its description failed: odd.py:{line}: {wrong}")
+
+
+@pytest.mark.slow
+def test_a_tiny_version_is_made_where_it_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = OWN.replace('if scale == "paper" else (2, 32)', 'if scale == "paper" else 1 // 0')
+    (folder / "large.py").write_text(code)
+    monkeypatch.setattr(custom, "_REGISTERED", {})
+    asked = specification.specification(f"{folder / 'large.py'}:recipe", Fields())
+    custom.register(describe(asked), partial(describe, asked, tiny=True))
+    [id] = custom._REGISTERED
+    assert models.find(id).batch_size == 32
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"has no tiny version: .*large\.py:\d+: ZeroDivisionError"):
+            models.find(id, "tiny")
 
 
 @pytest.mark.slow

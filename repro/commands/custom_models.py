@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, get_args
 
 from .. import formats, models
@@ -68,7 +69,7 @@ def register(given: argparse.Namespace) -> None:
         if specification.source != "python":
             specifications.missing(text.strip(), specification.fields)
         found = describe(specification)
-        custom.register(found)
+        custom.register(found, partial(describe, specification, tiny=True))
         ids[text] = found.paper.id
         say(_summary(found, specification))
     setattr(given, option, ",".join(ids.get(text, text) for text in texts))
