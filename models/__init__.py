@@ -58,6 +58,13 @@ def find_traced(id: str) -> Recipe:
     return _find_among(TRACED, id)
 
 
+def micro_batch_limit(recipe: Recipe, devices: int) -> int:
+    """Return the micro batch whose divisors are those that are tried: a device's whole share of the batch for a recipe
+    of one's own; for others its largest power of two, as the paper's authors search by doubling."""
+    share = recipe.batch_size // devices
+    return share if custom.is_id(recipe.id) else share & -share
+
+
 def is_own(id: str) -> bool:
     """Return whether a recipe is one of the user's own."""
     return custom.registered(id) is not None
