@@ -28,8 +28,8 @@ def typed(text: str) -> str:
 
 def find(id: str, scale: Scale = "paper") -> Recipe:
     """Return the recipe of this id. Raise UserError, which lists all ids, for an unknown one."""
-    if (of_ones_own := custom.registered(id)) is not None:
-        return of_ones_own.recipe(scale)
+    if (of_ones_own := custom.find(id, scale)) is not None:
+        return of_ones_own
     if id not in (*IDS, *OTHERS):
         raise UserError(_unknown(id, (*IDS, *OTHERS)))
     return _ALL[id, scale]
@@ -56,6 +56,13 @@ def find_traced(id: str) -> Recipe:
     if is_own(id):
         return find(id)
     return _find_among(TRACED, id)
+
+
+def micro_batch_limit(recipe: Recipe, devices: int) -> int:
+    """Return the micro batch whose divisors are those that are tried: a device's whole share of the batch for a recipe
+    of one's own; for others its largest power of two, as the paper's authors search by doubling."""
+    share = recipe.batch_size // devices
+    return share if custom.is_id(recipe.id) else share & -share
 
 
 def is_own(id: str) -> bool:

@@ -6,6 +6,8 @@ import hashlib
 import importlib.util
 import inspect
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,7 +147,7 @@ def load_file(specification: Specification, scale: Scale) -> tuple[Recipe, dict[
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{specification.text}: {path.name} fails: {one_line(error)}") from error
+        raise UserError(f"{specification.text}: {path.name} fails: {located(error)}") from error
     hashes = [imports[name] for name in sorted(imports)]
     digest = hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
     return found, imports, digest
@@ -312,14 +314,31 @@ def tiny_arguments(model: nn.Module, arguments: dict[str, Any], size: int) -> It
     few = {**arguments, "num_classes": 100}
     if hasattr(model, "blocks") and hasattr(model, "embed_dim"):
         small = {"depth": 2, "embed_dim": 64, "num_heads": 4}
-        patch = getattr(getattr(model, "patch_embed", None), "patch_size", (16,))[0]
-        yield {**few, **small, "img_size": min(size, 4 * patch)}
+        patch = getattr(getattr(model, "patch_embed", None), "patch_size", 16)
+        yield {**few, **small, "img_size": min(size, 4 * (patch if isinstance(patch, int) else patch[0]))}
         yield {**few, **small}
     if hasattr(model, "stages"):
         yield {**few, "depths": (2, 2, 2, 2), "dims": (16, 32, 48, 64)}
     if hasattr(model, "layers"):
         yield {**few, "depths": (2, 2, 2, 2), "embed_dim": 32, "num_heads": (1, 2, 4, 8)}
     yield {**few, "layers": (2, 2, 2, 2)}
+
+
+def located(error: BaseException) -> str:
+    """Return an error's main line behind the line of the model that it came from: the innermost of one's own code, else
+    of a package other than torch. Say what would be right where values decide, which are not computed here."""
+    import torch
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+    ours = (str(ROOT / "repro"), str(ROOT / "models"), str(Path(torch.__file__).parent))
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith((*ours, "<"))]
+    standard = sysconfig.get_paths()["stdlib"]
+    own = [each for each in frames if not each.filename.startswith(standard) and "site-packages" not in each.filename]
+    packages = [each for each in frames if "site-packages" in each.filename]
+    words = one_line(error)
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+        words = f"what runs depends on values of a tensor ({words}): choose with torch.where, and keep shapes fixed"
+    return f"{Path(place[-1].filename).name}:{place[-1].lineno}: {words}" if (place := own or packages) else words
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,8 @@ class Frozen:
 @dataclass(frozen=True)
 class Described:
     """A recipe as plain data: all fields but `build`; of `text` and `images` one is given. Of a configured model
-    `attention` is the implementation that free lunch takes, and `config` what builds it at this scale."""
+    `attention` is the implementation that free lunch takes, and `config` what builds it at this scale. `slow_scan`: it
+    was found without the kernel of its scan."""
 
     id: str
     scale: Scale
@@ -69,6 +70,7 @@ class Described:
     attention: str = ""
     config: dict[str, Any] | None = None
     frozen: Frozen = Frozen()
+    slow_scan: bool = False
 
     @classmethod
     def of(cls, recipe: Recipe) -> Described:
@@ -91,8 +93,8 @@ class Described:
 
     @property
     def plain(self) -> Described:
-        """Return the data without what only building needs."""
-        return replace(self, attention="", config=None, frozen=Frozen())
+        """Return the data without what only building needs, or what depends on the machine."""
+        return replace(self, attention="", config=None, frozen=Frozen(), slow_scan=False)
 
     @property
     def problem(self) -> str:
@@ -129,17 +131,31 @@ class CustomModel:
 
 
 _REGISTERED: dict[str, CustomModel] = {}
+_WITH_TINY: dict[str, Callable[[], CustomModel]] = {}  # by id: what makes the tiny version once it is asked for
 
 
-def register(own: CustomModel) -> None:
-    """Make a recipe known to this process, in which `models.find` finds it. Raise UserError where another one has its
-    id. One that can be built stays over one that was read."""
+def register(own: CustomModel, with_tiny: Callable[[], CustomModel] | None = None) -> None:
+    """Make a recipe known to this process, in which `models.find` finds it; `with_tiny` returns it with a tiny version,
+    if that was not made yet. Raise UserError where another one has its id. One that can be built stays over one that
+    was read."""
     id = own.paper.id
     known = _REGISTERED.get(id)
-    if known is not None and _data(known) != _data(own):
+    scales = ((known.paper, own.paper), (known.tiny, own.tiny)) if known is not None else ()
+    if any(one and other and one.plain != other.plain for one, other in scales):
         raise UserError(f"two models have the id {id}, and differ: leave one of their folders out")
     if known is None or known.specification is None or own.specification is not None:
         _REGISTERED[id] = own
+    if with_tiny is not None:
+        _WITH_TINY[id] = with_tiny
+
+
+def find(id: str, scale: Scale) -> Recipe | None:
+    """Return the recipe of one's own with this id, at a scale; None where this process knows none. Raise UserError
+    where it has no tiny version."""
+    own = _REGISTERED.get(id)
+    if own is not None and scale == "tiny" and own.tiny is None and id in _WITH_TINY:
+        own = _REGISTERED[id] = _WITH_TINY.pop(id)()
+    return None if own is None else own.recipe(scale)
 
 
 def is_id(text: str) -> bool:
@@ -166,10 +182,6 @@ def has_frozen_weights(id: str) -> bool:
 
 def _cannot_build(id: str, custom_kernels: bool, attention: str) -> nn.Module:
     raise UserError(f"{id} was read from a results folder, which cannot build a model: name its file in --models")
-
-
-def _data(own: CustomModel) -> list[Described]:
-    return [each.plain for each in (own.paper, own.tiny) if each is not None]
 
 
 def described(ids: Iterable[str]) -> list[dict[str, Any]]:

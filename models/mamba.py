@@ -113,6 +113,19 @@ def import_errors() -> str:
     return "; ".join(found) or "both packages can be imported"
 
 
+def scans_slowly(model: nn.Module) -> bool:
+    """Return whether a model of Mamba's kind runs its scan without mamba-ssm's kernel, to which transformers falls back
+    in silence."""
+    for module in {sys.modules[type(each).__module__] for each in model.modules()}:
+        functions = {name: each for name, each in vars(module).items() if inspect.isfunction(each)}
+        if "selective_scan_fn" in vars(module) and not getattr(module, "is_fast_path_available", True):
+            return True  # transformers before 5
+        for closed in (inspect.getclosurevars(each).nonlocals for each in functions.values()):
+            if closed.get("package") == "mamba_ssm" and closed["implementation"] is closed["torch_function"]:
+                return True
+    return False
+
+
 def _recipe(scale: Scale, shape: Shape, inputs: Text, batch_size: int) -> Recipe:
     return Recipe(
         id="mamba",

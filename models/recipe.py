@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import isqrt
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -12,6 +13,20 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp16", "bf16", "fp32"]
 Scale = Literal["paper", "tiny"]
+_NODE = 8  # devices of the largest node in the paper
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a positive number, the smallest first."""
+    small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})
+
+
+def sharing(batches: Iterable[int], devices: int) -> str:
+    """Name numbers of devices that can share one of the batches, where this many cannot: 1, 2, 4 or 5 of 100."""
+    found = sorted({each for batch in batches for each in divisors(batch) if each <= max(_NODE, devices)})[-4:]
+    *others, last = map(str, found)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -27,6 +28,10 @@ SPELLINGS = "FILE.py[:NAME], FILE.toml, hf:CONFIG.json or timm:NAME[:key=value,.
 _TINY = {"batch_size": 16, "sequence": 64}  # of tiny versions: as of the paper's recipes
 
 
+# A name of the hub, owner/name or name alone; also within an address of its site.
+_HUB = re.compile(
+    r"hf:(?:https://huggingface\.co/)?([\w-][\w.-]*(?:/[\w.-]+)?)(?<!\.json)(?:/(?:tree|blob|resolve|raw)/.*)?"
+)
 _LENGTHS = ("training_steps", "tokens", "images", "epochs")
 
 
@@ -116,6 +121,12 @@ def is_specification(text: str) -> bool:
     )
 
 
+def names_file(text: str) -> bool:
+    """Return whether a text names a model of one's own by a path that exists."""
+    place = text.removeprefix("hf:") if text.startswith("hf:") else re.sub(r"(?<=\.py):[A-Za-z_]\w*$", "", text)
+    return is_specification(text) and Path(os.path.expanduser(place)).exists()
+
+
 def specification(text: str, given: Fields) -> Specification:
     """Return the specification that a text and options make. Raise UserError where a file is missing or broken."""
     kind, _, rest = text.partition(":")
@@ -125,21 +136,25 @@ def specification(text: str, given: Fields) -> Specification:
             raise UserError(f"{text}: expected timm:NAME, such as timm:vit_small_patch16_224")
         return Specification(text, "timm", name, given, config=_arguments(text, arguments))
     if kind == "hf":
-        return _of_transformers(text, Path(rest), given)
+        return _of_transformers(text, Path(os.path.expanduser(rest)), given)
     if text.endswith(".toml"):
         return _of_toml(text, given)
     file, _, name = text.partition(".py:")
-    path = Path(f"{file}.py" if name else text)
+    path = Path(os.path.expanduser(f"{file}.py" if name else text))
     contents = contents_of(path, text)
     digest = hashlib.sha256(contents).hexdigest()
     return Specification(text, "python", str(path.absolute()), given, object=name, digest=digest)
 
 
 def contents_of(path: Path, text: str) -> bytes:
-    """Return the bytes of a file that a text names. Raise UserError where it cannot be read."""
+    """Return the bytes of a file that a text names. Raise UserError where it cannot be read, which says of a name on
+    the hub how to save its configuration."""
     try:
         return files.read(path, 2**26)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and (hub := _HUB.fullmatch(text)):
+            save = f"save https://huggingface.co/{hub[1]}/raw/main/config.json and name that file"
+            raise UserError(f"{text}: there is no such file, and nothing is downloaded: {save}") from None
         raise UserError(f"{text}: {path} cannot be read ({error.strerror}); name a model's file") from None
 
 
@@ -163,7 +178,9 @@ def _of_transformers(text: str, path: Path, given: Fields) -> Specification:
     except NotAsDeclaredError as error:
         raise UserError(f"{text}: {file} is {error}; name a transformers configuration") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise UserError(f"{text}: {file} has no model_type, as every transformers configuration has")
+        timms = config.get("architecture") if isinstance(config, dict) else None
+        hint = f"; it is timm's: name it as timm:{timms}" if isinstance(timms, str) else ""
+        raise UserError(f"{text}: {file} has no model_type, as every transformers configuration has{hint}")
     return _configured(text, file, config, given)
 
 
@@ -199,7 +216,7 @@ def _is_part(key: str, found: Any) -> bool:
 
 def _of_toml(text: str, given: Fields) -> Specification:
     """Return the specification of a TOML file: the fields, and `model` as on the command line, or a table `config`."""
-    path = Path(text)
+    path = Path(os.path.expanduser(text))
     from repro import tomlfile
 
     found = tomlfile.read(path, "model", "a model's fields")

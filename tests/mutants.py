@@ -186,8 +186,8 @@ MUTANTS = {
     ),
     "predicted-micro-batch": Mutant(
         "repro/predict/memory.py",
-        "gpus, allowance), share & -share)",
-        "gpus, allowance), share)",
+        "if each <= most), default=0)",
+        "if each < most), default=0)",
         "tests/test_predict_memory.py -k 'with_room_for_all or no_power_of_two'",
     ),
     "group-of-one": Mutant(
@@ -261,15 +261,15 @@ MUTANTS = {
     ),
     "measured-micro-batch": Mutant(
         "repro/measure/trial.py",
-        "trial.micro_batch or share & -share)",
+        "trial.micro_batch or models.micro_batch_limit(recipe, trial.world))",
         "trial.micro_batch or share)",
         "tests/test_trial.py -k largest_power_of_two",
         slow=True,
     ),
     "search-below": Mutant(
         "repro/measure/trial.py",
-        "share = start // 2\n",
-        "share = start // 4\n",
+        "share = max(each for each in sizes if each < start)",
+        "share = min(each for each in sizes if each < start)",
         "tests/test_trial.py -k goes_up_from_its_start",
     ),
     "fits-on-all-ranks": Mutant(

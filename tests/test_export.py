@@ -174,7 +174,7 @@ def test_a_model_of_ones_own_goes_with_the_script(run: Run, tmp_path: Path, monk
     monkeypatch.setattr(custom, "_REGISTERED", {})
     file = tmp_path / "mine.py"
     file.write_text(MINE)
-    found = describe(specification(str(file), Fields()))
+    found = describe(specification(str(file), Fields()), tiny=True)
     custom.register(found)
     folder = tmp_path / "out"
     folder.mkdir()

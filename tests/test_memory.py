@@ -302,7 +302,7 @@ def test_timing_that_runs_out_of_memory_is_halved_until_it_fits(measure: Callabl
     record = measure(256 * MIB, change=through("greedy", ("measure",), megabytes=80))
     assert record.status == "ok", record.reason
     assert (record.batch.micro_batch, record.batch.accumulation, record.batch.halvings) == (2, 4, 2)
-    assert record.warnings == ["timing ran out of memory at micro batch 8; it was halved to 2"]
+    assert record.warnings == ["timing ran out of memory at micro batch 8; it was reduced to 2"]
 
 
 @pytest.mark.parametrize(("starting", "halved"), [(8, 8), (4, 4)])
@@ -321,7 +321,7 @@ def test_what_has_no_memory_to_add_to_gradients_is_timed_as_the_authors_did_who_
     ]
     assert record.derived.step_rounds == pytest.approx(rounds)
     assert contradiction(record) is None
-    output = f"timing ran out of memory at micro batch 8; it was halved to {halved}"
+    output = f"timing ran out of memory at micro batch 8; it was reduced to {halved}"
     assert record.warnings == [
         *([output] if halved < 8 else []),
         f"micro batch {starting} fits only where no gradients accumulate, as none did in the authors' timing: their "

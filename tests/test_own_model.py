@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from repro import models
+from repro.commands.custom_models import _texts
 from repro.console import UserError
 from repro.models import custom, specification
 from repro.models.recipe import Images, Text
@@ -115,10 +117,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def described(text: str, **given: Any) -> custom.CustomModel:
-    """What the process that builds the model finds out about it, here in this process."""
-    from repro.predict.trace.custom import describe
+    """What the process that builds the model finds out about it, here in this process, with its tiny version."""
+    from repro.predict.trace.custom import describe, with_tiny
 
-    return describe(specification.specification(text, Fields(**given)))[0]
+    return with_tiny(describe(specification.specification(text, Fields(**given)))[0])
 
 
 def test_what_is_missing_is_asked_for_in_one_line(folder: Path) -> None:
@@ -150,8 +152,36 @@ def test_a_file_without_a_model_is_refused_with_its_name(folder: Path) -> None:
     (folder / "broken.toml").write_text('modle = "hf:llama.json"\n')
     length = ("--gpu", "A100", *LENGTH)
     assert "none.json has no model_type" in refusal("predict", "--models", f"hf:{folder / 'none.json'}", *length)
+    (folder / "timm.json").write_text('{"architecture": "resnet50", "num_classes": 1000}')
+    named = refusal("predict", "--models", f"hf:{folder / 'timm.json'}", *length)
+    assert named.endswith("as every transformers configuration has; it is timm's: name it as timm:resnet50\n")
     assert "did you mean model?" in refusal("predict", "--models", f"{folder / 'broken.toml'}", *length)
     assert "gone.py cannot be read" in refusal("predict", "--models", f"{folder / 'gone.py'}", *length)
+    saved = "there is no such file, and nothing is downloaded: save https://huggingface.co/{}/raw/main/config.json and"
+    for id in ("gpt2", "meta-llama/Llama-3.1-8B"):
+        for text in (f"hf:{id}", f"hf:https://huggingface.co/{id}", f"hf:https://huggingface.co/{id}/tree/main"):
+            assert saved.format(id) in refusal("predict", "--models", text, *length)
+    assert "hf:gone.json: gone.json cannot be read" in refusal("predict", "--models", "hf:gone.json", *length)
+
+
+def test_paths_of_models_may_have_commas_and_begin_at_home(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a,vit").mkdir()
+    shutil.copy(folder / "llama.json", tmp_path / "a,vit" / "config.json")
+    shutil.copy(folder / "own.py", tmp_path / "a,vit")
+    asked = [
+        "vit",
+        "hf:~/a,vit",
+        "timm:vit_tiny_patch16_224:depth=2,img_size=(32,32)",
+        "~/a,vit/own.py:recipe",
+        "mamba",
+    ]
+    assert list(_texts(",".join(asked))) == asked
+    assert list(_texts("hf:~/a,mamba")) == ["hf:~/a", "mamba"]
+    found = [specification.specification(asked[number], Fields()).place for number in (1, 3)]
+    assert found == [str(tmp_path / "a,vit" / name) for name in ("config.json", "own.py")]
 
 
 def test_an_id_is_a_hash_of_the_model_and_its_hyper_parameters_wherever_it_lies(folder: Path, tmp_path: Path) -> None:
@@ -183,6 +213,17 @@ def test_weights_and_flops_are_those_of_the_closed_form(folder: Path) -> None:
     assert found.tiny.parameters < found.paper.parameters
     assert found.tiny.text is not None
     assert (found.tiny.text.sequence, found.tiny.text.vocabulary) == (64, 512)
+
+
+@pytest.mark.slow
+def test_a_scan_without_its_kernel_is_named(folder: Path) -> None:
+    small = {"num_heads": 8, "head_dim": 16, "hidden_size": 64, "state_size": 16, "n_groups": 1, "expand": 2}
+    config = small | {"model_type": "mamba2", "num_hidden_layers": 3, "vocab_size": 512, "chunk_size": 16}
+    (folder / "mamba2.json").write_text(json.dumps(config))
+    given = ("--models", f"hf:{folder / 'mamba2.json'}", "--sequence", "32", *LENGTH)
+    done = repro("slurm", "--gpus-per-node", "1", "--time", "4h", "--", "run", *given)
+    assert "; its scan runs without mamba-ssm's kernel" in done.stderr
+    assert not described(f"hf:{folder / 'llama.json'}", batch_size=8, tokens=1e6).paper.slow_scan
 
 
 RUNNING = {
@@ -253,6 +294,8 @@ def test_a_model_of_timm_has_its_own_image_size_and_layer_and_a_tiny_version() -
     assert (found.paper.training_steps, found.paper.precision) == (10, "fp32")
     assert found.tiny is not None
     assert found.tiny.parameters < found.paper.parameters / 5
+    number = described("timm:xcit_nano_12_p16_224", batch_size=8, images=80.0)
+    assert number.tiny is not None, "its patch size is a number, not a pair"
 
 
 @pytest.mark.slow
@@ -267,6 +310,10 @@ def test_a_model_of_timm_has_its_own_image_size_and_layer_and_a_tiny_version() -
         ("hf:{}/type.json", "knows no model_type 'lama'; did you mean llama"),
         ("hf:{}/t5.json", "has no language-modelling, masked-LM or image-classification head for t5"),
         ("timm:vit_smal_patch16_224", "did you mean vit_small_patch16_224"),
+        (
+            "timm:vit_tiny_patch16_224:num_classes=0",
+            "classifier: name its classes, as timm:vit_tiny_patch16_224:num_cl",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_one_line(folder: Path, text: str, expected: str) -> None:
@@ -277,6 +324,70 @@ def test_what_cannot_be_trained_is_refused_in_one_line(folder: Path, text: str, 
         described(text.format(folder), batch_size=8, training_steps=10)
     assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+CHECKPOINTS = "from torch import nn\nfrom torch.utils.checkpoint import checkpoint"
+PASSES = {
+    "checkpoint(block, x, use_reentrant=False)": "it checkpoints activations itself: call the block directly",
+    "checkpoint(block, x, use_reentrant=True)": "it checkpoints activations itself: call the block directly",
+    "block(x) if x.mean() > 0 else -x": "what runs depends on values of a tensor (DataDependentOutputException: aten.",
+    "x[labels >= 0]": "what runs depends on values of a tensor (DynamicOutputShapeException: aten.",
+    "block(x, 3)": "TypeError: Block.forward() takes 2 positional arguments but 3 were given",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", PASSES)
+def test_an_error_in_a_file_names_its_line_in_its_own_words(folder: Path, call: str) -> None:
+    code = OWN.replace("x = block(x)", f"x = {call}").replace("from torch import nn", CHECKPOINTS, 1)
+    name = f"wrong{[*PASSES].index(call)}.py"  # a file is imported once
+    (folder / name).write_text(code)
+    line = code.splitlines().index(f"            x = {call}") + 1
+    with pytest.raises(UserError) as refused:
+        described(f"{folder / name}:recipe")
+    assert f": {name}:{line}: {PASSES[call]}" in str(refused.value)
+
+
+ODD = """
+import torch
+
+
+class Odd(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(context, gradient):
+        return 1 // 0
+
+
+class Model"""
+
+
+@pytest.mark.slow
+def test_an_error_that_nobody_expected_is_given_in_its_own_words(folder: Path) -> None:
+    code = OWN.replace("\nclass Model", ODD).replace("x = block(x)", "x = Odd.apply(block(x))")
+    (folder / "odd.py").write_text(code)
+    line = code.splitlines().index("        return 1 // 0") + 1
+    with pytest.raises(UserError) as refused:
+        describe(specification.specification(f"{folder / 'odd.py'}:recipe", Fields()))
+    wrong = "ZeroDivisionError: integer division or modulo by zero"
+    assert str(refused.value).endswith(f": its description failed: odd.py:{line}: {wrong}")
+
+
+@pytest.mark.slow
+def test_a_tiny_version_is_made_where_it_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = OWN.replace('if scale == "paper" else (2, 32)', 'if scale == "paper" else 1 // 0')
+    (folder / "large.py").write_text(code)
+    monkeypatch.setattr(custom, "_REGISTERED", {})
+    asked = specification.specification(f"{folder / 'large.py'}:recipe", Fields())
+    custom.register(describe(asked), partial(describe, asked, tiny=True))
+    [id] = custom._REGISTERED
+    assert models.find(id).batch_size == 32
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"has no tiny version: .*large\.py:\d+: ZeroDivisionError"):
+            models.find(id, "tiny")
 
 
 @pytest.mark.slow
@@ -491,3 +602,18 @@ def test_recipe_is_imported_from_repro_in_one_line_and_by_nothing_else() -> None
 
     code = "import sys, repro; assert 'repro.models' not in sys.modules; from repro import Recipe, Text; print(Recipe)"
     assert "recipe.Recipe" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_transposed_convolution_counts_its_kernel_at_each_input(transposed: bool) -> None:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from repro.predict.trace.custom import _Counter
+
+    make = torch.nn.ConvTranspose2d if transposed else torch.nn.Conv2d
+    layer, images = make(8, 12, 3, stride=2), torch.rand(2, 8, 10, 10, requires_grad=True)
+    with _Counter() as ours, FlopCounterMode(display=False) as torchs:
+        layer(images).sum().backward()
+    positions = 10 * 10 if transposed else 4 * 4
+    assert ours.flops == torchs.get_total_flops() == 3 * 2 * 2 * positions * 8 * 12 * 3 * 3

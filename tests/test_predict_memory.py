@@ -21,6 +21,7 @@ from repro.predict.memory import (
     Allowance,
     largest_micro_batch,
     moments,
+    most_examples,
     peak_memory,
     usable,
     variant_of,
@@ -170,6 +171,15 @@ def test_with_room_for_all_the_micro_batch_is_the_largest_power_of_two_that_divi
     vast = replace(paper_gpu("H100"), memory_gb=10_000.0)
     trace = traces.find(recipe.id, "custom")
     assert largest_micro_batch(recipe, trace, FREE_LUNCH, vast, 4, fitted.allowance) == size
+
+
+def test_a_model_of_ones_own_takes_the_largest_divisor_that_fits(fitted: fits.Constants) -> None:
+    recipe = replace(models.find("pythia-160m"), id="mine-01234567", batch_size=1000)
+    trace, gpu = traces.find("pythia-160m", "custom"), paper_gpu("A100")
+    most = most_examples(recipe, trace, FREE_LUNCH, gpu, 1, fitted.allowance)
+    size = largest_micro_batch(recipe, trace, FREE_LUNCH, gpu, 1, fitted.allowance)
+    assert (size, 1000 % size) == (max(each for each in range(1, int(most) + 1) if 1000 % each == 0), 0)
+    assert size > 8, "the largest power of two that divides 1000"
 
 
 def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted: fits.Constants) -> None:

@@ -275,6 +275,8 @@ def test_links_are_read_from_the_catalogue() -> None:
     assert Machine(gpu_named("A100"), 8, nodes=2).link_bytes == 25e9
     # 16 lanes of 8, 16 and 32 GT/s.
     assert [Machine(gpu_named(name), 1).host_bytes for name in ("T4", "A100", "H100")] == [16e9, 32e9, 64e9]
+    chip = Machine(gpu_named("GH200"), 2)
+    assert (chip.host_bytes, chip.link, chip.link_bytes) == (450e9, "pcie", 64e9)
 
 
 @pytest.mark.parametrize(
@@ -343,6 +345,10 @@ def test_a_batch_that_does_not_divide_is_refused(fitted: fits.Constants) -> None
         forecast(models.find("vit"), Machine(paper_gpu("A100"), 3), NAIVE, fitted)
     with pytest.raises(UserError, match=r"4096, does not divide by 6 GPUs \(2 nodes of 3\): take"):
         forecast(models.find("vit"), Machine(paper_gpu("A100"), 3, nodes=2), NAIVE, fitted)
+    with pytest.raises(
+        UserError, match="100, does not divide by 8 GPUs: take a number that divides it, such as 1, 2, 4 or 5"
+    ):
+        forecast(replace(models.find("vit"), batch_size=100), Machine(paper_gpu("A100"), 8), NAIVE, fitted)
 
 
 @pytest.mark.parametrize(

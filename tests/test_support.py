@@ -1,9 +1,12 @@
 """What cannot run is told before it is tried, with the reason and the way out; nothing else is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from repro import models
 from repro.machine.support import Obstacle, Stack, compiles, obstacle, uses_custom_kernels, uses_tf32
+from repro.models.recipe import sharing
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 
 PACKAGES = {"torch": "2.10.0", "transformers": "5.23.0", "timm": "1.0.31", "deepspeed": "0.19.8"}
@@ -194,4 +197,10 @@ def test_flash_is_pythias_only(recipe: str) -> None:
 def test_a_batch_that_does_not_divide_by_the_devices_is_unsupported() -> None:
     refusal = refused("pythia-160m", "naive", on(AMPERE), count=3)
     assert refusal.reason == "the replication batch of 1024 does not divide by 3"
-    assert "1, 2, 4 or 8" in refusal.remedy
+    assert refusal.remedy == "use 1, 2, 4 or 8 devices"
+    hundred = replace(models.find("pythia-160m"), batch_size=100)
+    odd = obstacle(hundred, NAIVE, 8, on(AMPERE))
+    assert odd is not None
+    assert odd.remedy == "use 1, 2, 4 or 5 devices"
+    assert sharing([97], 8) == "1"
+    assert sharing([100, 96], 16) == "8, 10, 12 or 16"

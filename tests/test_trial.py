@@ -150,6 +150,30 @@ def test_the_search_ends_at_the_largest_power_of_two_that_divides_the_share(
     assert (record.batch.micro_batch, record.batch.accumulation) == (4, 3)
 
 
+@pytest.mark.parametrize(
+    ("start", "crashes", "tried"),
+    [
+        (1, False, [(1, 100)]),
+        (50, False, [(50, 100), (25, 25), (20, 20), (10, 10)]),
+        (50, True, [(50, 100), (1, 25)]),
+    ],
+)
+def test_a_search_tries_the_divisors_of_the_share(start: int, crashes: bool, tried: list[tuple[int, int]]) -> None:
+    """Of a model of one's own, with a batch of 100 of which 10 fit, or where anything but 1 crashes."""
+    asked = []
+
+    def attempt(start: int, largest: int) -> tuple[Status, list[RankOutcome]]:
+        asked.append((start, largest))
+        fit = [each for each in (1, 2, 4, 5, 10) if start <= each <= largest]
+        failed: Status = "crashed" if crashes and start > 1 else "out_of_memory"
+        reports = [Report(fits=each, peak=each) for each in fit]
+        return failed, [RankOutcome(0, failed, error="no more", reports=reports)]
+
+    record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
+    assert _fit(attempt, 100, start, record) == 10
+    assert asked == tried
+
+
 def test_what_ran_is_in_the_record(accumulated: Record, sharded: Record) -> None:
     assert accumulated.as_run.wrapper == "DistributedDataParallel"
     assert sharded.as_run.wrapper == "FSDPModule"
@@ -756,7 +780,7 @@ def test_convolutions_that_lack_memory_while_timing_are_tried_at_half_the_size(
     )
     assert record.batch.micro_batch == 2
     assert record.warnings == [
-        f"timing ran out of memory at micro batch {2 << record.batch.halvings}; it was halved to 2"
+        f"timing ran out of memory at micro batch {2 << record.batch.halvings}; it was reduced to 2"
     ]
 
 

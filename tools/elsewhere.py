@@ -4,7 +4,7 @@
 
 The models are made of the same parts as the recipes: timm's ViT and ConvNeXt in fp16 under autocast; llm-foundry's
 decoders, which have as many weights as GPT-2's; NVIDIA's BERT-large in half precision throughout; a GPT-NeoX decoder;
-and a Llama. The authors' Pythia-1.4B is a recipe. Takes two minutes.
+and Llamas. The authors' Pythia-1.4B is a recipe. Takes two minutes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _DECODERS = {
     "mpt-3b": (32, 2560, 20),
     "mpt-7b": (32, 4096, 32),
 }
+# Layers, width, width of the feed-forward part, heads and their keys' heads: the llama.json of docs/own-model.md, as in
+# results/llama-h100; torchtitan's torchtitan/models/llama3.
+_LLAMAS = {"llama-1.1b": (22, 2048, 5632, 32, 4), "llama3-8b": (32, 4096, 14336, 32, 8)}
 
 
 def traced(rows: Iterable[Published]) -> Iterator[Trace]:
@@ -61,8 +64,8 @@ def buildable(row: Published) -> Recipe:
             return replace(row.recipe, build=lambda *_: _bert(row.recipe))
         case "gpt-neox":
             return replace(row.recipe, build=lambda *_: _neox(row.recipe))
-        case "repro":
-            return replace(row.recipe, build=lambda *_: _llama(row.recipe))
+        case "repro" | "torchtitan":
+            return replace(row.recipe, build=lambda *_: _llama(row.recipe, row.model))
         case "academic-pretraining":
             return row.recipe
 
@@ -147,8 +150,7 @@ def _neox(recipe: Recipe) -> nn.Module:
     return LanguageModelling(GPTNeoXForCausalLM(config))
 
 
-def _llama(recipe: Recipe) -> nn.Module:
-    """Return the model of results/llama-h100: the llama.json of docs/own-model.md."""
+def _llama(recipe: Recipe, name: str) -> nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from repro.models.objective import LanguageModelling
@@ -156,12 +158,13 @@ def _llama(recipe: Recipe) -> nn.Module:
     from repro.models.recipe import Text
 
     assert isinstance(recipe.inputs, Text)
+    layers, width, feed_forward, heads, key_heads = _LLAMAS[name]
     config = LlamaConfig(
-        hidden_size=2048,
-        intermediate_size=5632,
-        num_hidden_layers=22,
-        num_attention_heads=32,
-        num_key_value_heads=4,
+        hidden_size=width,
+        intermediate_size=feed_forward,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
         vocab_size=recipe.inputs.vocabulary,
         max_position_embeddings=recipe.inputs.sequence,
         tie_word_embeddings=False,

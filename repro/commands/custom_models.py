@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, get_args
 
 from .. import formats, models
 from ..console import UserError, say
 from ..models import custom
 from ..models import specification as specifications
-from ..models.recipe import Precision, Recipe, Text
+from ..models.custom import CustomModel
+from ..models.recipe import Precision, Text
 from ..models.specification import SPELLINGS, Fields, Specification, left_out
 
 _COUNTS = ("batch_size", "training_steps", "sequence", "image_size")
@@ -67,9 +69,9 @@ def register(given: argparse.Namespace) -> None:
         if specification.source != "python":
             specifications.missing(text.strip(), specification.fields)
         found = describe(specification)
-        custom.register(found)
+        custom.register(found, partial(describe, specification, tiny=True))
         ids[text] = found.paper.id
-        say(_summary(found.recipe("paper"), specification, found.paper.frozen.weights))
+        say(_summary(found, specification))
     setattr(given, option, ",".join(ids.get(text, text) for text in texts))
 
 
@@ -82,19 +84,28 @@ def _refuse_fields(given: argparse.Namespace, option: str | None) -> None:
 
 
 def _texts(value: str) -> Iterator[str]:
-    """Yield the models of a list: a comma in brackets, and one before key=value of timm, splits nothing."""
-    text, depth = "", 0
-    for part in value.split(","):
-        opened = depth > 0
-        depth += sum(map(part.count, "([{")) - sum(map(part.count, ")]}"))
+    """Yield the models of a list."""
+    parts = value.split(",")
+    while parts:
+        number = _parts_of_first(parts)
+        yield ",".join(parts[:number])
+        parts = parts[number:]
+
+
+def _parts_of_first(parts: Sequence[str]) -> int:
+    """Return how many parts between commas name the first model: a comma in the path of a file that exists, in brackets
+    of timm's, and before its key=value, splits nothing."""
+    for number in range(len(parts), 1, -1):
+        if specifications.names_file(",".join(parts[:number]).strip()):
+            return number
+    number = depth = 0
+    for part in parts if parts[0].strip().startswith("timm:") else parts[:1]:
         name, equals, _ = part.partition("=")
-        if text and (opened or (equals and name.isidentifier() and text.startswith("timm:"))):
-            text += f",{part}"
-            continue
-        if text:
-            yield text
-        text = part
-    yield text
+        if number and not depth and not (equals and name.isidentifier()):
+            break
+        depth += sum(map(part.count, "([{")) - sum(map(part.count, ")]}"))
+        number += 1
+    return number
 
 
 def _fields(given: argparse.Namespace) -> Fields:
@@ -114,9 +125,10 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _summary(recipe: Recipe, specification: Specification, frozen: int) -> str:
+def _summary(found: CustomModel, specification: Specification) -> str:
     """Return a line on a model, with the defaults that were taken and with what of it was left out."""
-    inputs, given = recipe.inputs, specification.fields
+    recipe, frozen, given = found.recipe("paper"), found.paper.frozen.weights, specification.fields
+    inputs = recipe.inputs
     ignored = left_out(specification.config) if specification.source == "transformers" else []
     sized = (
         f"sequence {inputs.sequence}{_default(given.sequence, 'its own')}"
@@ -130,12 +142,13 @@ def _summary(recipe: Recipe, specification: Specification, frozen: int) -> str:
         f"and checkpoints {recipe.layer}{_default(given.layer, 'found')}; {recipe.training_steps:,} steps of "
         f"{recipe.batch_size:,}"
         + (f"; {_millions(frozen)} weights take no part, and are frozen" if frozen else "")
+        + ("; its scan runs without mamba-ssm's kernel" if found.paper.slow_scan else "")
         + (f"; left out of its configuration, as no part of the model: {', '.join(ignored)}" if ignored else "")
     )
 
 
 def _millions(weights: int) -> str:
-    return f"{weights / 1e6:.2g} M" if weights >= 5e4 else f"{weights:,}"
+    return f"{formats.significant(weights / 1e6, 2)} M" if weights >= 5e4 else f"{weights:,}"
 
 
 def _default(given: object, otherwise: str = "default") -> str:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -116,7 +117,7 @@ def _in_folder(model: str | None, recipes: Path) -> str | None:
     for each in there:
         as_there = replace(asked, fields=each.fields)
         if as_there.id == each.id != model:
-            custom.register(describe(as_there))
+            custom.register(describe(as_there), partial(describe, as_there, tiny=True))
             return each.id
     return model
 

@@ -16,7 +16,7 @@ from ..machine.cluster import Node, launched
 from ..machine.devices import Device, capability_of, every_device
 from ..machine.host import host, limited_cpus
 from ..measure.method import methods_of
-from ..models.recipe import Scale
+from ..models.recipe import Scale, sharing
 from ..paper.gpus import catalogue_file
 from ..paper.settings import Attention
 from ..paper.tables import COUNTS, TOLERANCE
@@ -345,7 +345,8 @@ def _check_counts(options: Options) -> None:
         )
     if options.nodes == 1 and idle:
         option, what = ("--processes", " processes") if idle[0] in options.counts else ("--project", "")
-        raise UserError(f"{option} {idle[0]}: no replication batch here divides by {idle[0]}; take 1, 2, 4 or 8{what}")
+        take = sharing(batches, idle[0])
+        raise UserError(f"{option} {idle[0]}: no replication batch here divides by {idle[0]}; take {take}{what}")
 
 
 def _check_flash(options: Options, devices: Sequence[Device]) -> None:

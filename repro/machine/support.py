@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..console import INSTALLED, UserError
 from ..formats import listing
 from ..installation import way_to_install
-from ..models.recipe import Images, Recipe, Text
+from ..models.recipe import Images, Recipe, Text, sharing
 from ..paper.gpus import AMPERE
 from ..paper.settings import Settings
 from .packages import numbers
@@ -96,7 +96,7 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
     if recipe.batch_size % count:
         return Obstacle(
             f"the replication batch of {recipe.batch_size} does not divide by {count}",
-            "use 1, 2, 4 or 8 devices",
+            f"use {sharing([recipe.batch_size], count)} devices",
         )
     if settings.library == "fsdp" and stack.torch < _FULLY_SHARD_SINCE:
         return Obstacle(

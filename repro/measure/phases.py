@@ -23,7 +23,7 @@ from repro.paper.settings import Settings
 from repro.record import AsRun
 
 from .. import models
-from ..models.recipe import Recipe, Scale
+from ..models.recipe import Recipe, Scale, divisors
 from . import engine
 from .batches import random_batch, to_device
 from .clock import SLOW_SCAN, Clock, Watch, kernel_path, optimizer_path, synchronised, wait
@@ -43,7 +43,7 @@ _COMPLAINT = re.compile(r"^.*(?:\b(?:error|fatal)\s*:|\bld: cannot find |undefin
 def fit(
     rank: Rank, recipe: str, scale: Scale, settings: str, tf32: bool, start: int, largest: int, timed: bool = False
 ) -> None:
-    """Run one training step at micro batch `start`, twice that ... up to `largest`, and report each that fits and the
+    """Run one training step at each divisor of `largest` from micro batch `start` on, and report each that fits and the
     bytes it took. Nothing is compiled: compiling changes speed, not memory (Appendix F). It ends at `largest`, or out
     of memory. At a `start` above 1 it runs two steps, as Adam has no moments at the first one yet. With `timed` it also
     reports how long steps take at each size."""
@@ -76,7 +76,7 @@ def fit(
         del batch
         if rank.cuda:
             torch.cuda.empty_cache()
-        size *= 2
+        size = next((each for each in divisors(largest) if each > size), largest + 1)
 
 
 def _refuse_slow_scan(rank: Rank, model: Recipe, wanted: Settings) -> None:

@@ -22,7 +22,8 @@ from repro.paper.settings import Settings
 from repro.record import AsRun, RawTimes, Record, Status, Times, Trial, derive
 from repro.validity import gpu_disturbance, larger_may_fit
 
-from ..models.recipe import Recipe
+from .. import models
+from ..models.recipe import Recipe, divisors
 from .launcher import ForkServer, ServerDiedError
 from .leader import AGAIN, Leader
 from .rank_reports import Measured, Report
@@ -175,7 +176,7 @@ class _Ranks:
         if status == "crashed" and trial.memory_limit is not None and not self.bench.cuda:
             # Native libraries crash in various ways without memory. If it works without the limit, that was the reason.
             if "largest" in arguments:
-                arguments["largest"] = min(arguments["largest"], 2 * _fitting(outcomes) or arguments["start"])
+                arguments["largest"] = _failed_at(arguments["largest"], arguments["start"], _fitting(outcomes))
             if _status(self.call(function, None, arguments)) == "ok":
                 return "out_of_memory", outcomes
         return status, outcomes
@@ -195,22 +196,23 @@ def _measure(
     if not record.as_run.compiled:
         weigh = None
     fit = partial(ranks.attempt, "fit", timed=weigh is not None)
-    largest = min(share, trial.micro_batch or share & -share)  # the largest power of two that divides it
+    largest = min(share, trial.micro_batch or models.micro_batch_limit(recipe, trial.world))
     micro_batch = _fit(fit, largest, largest if alone else start, record, alone)
     if micro_batch and weigh is not None and (skipped := weigh(record, micro_batch)) is not None:
         record.status, (record.guidance.bound, record.reason) = "skipped", skipped
     elif micro_batch:
-        _time(ranks, record, micro_batch, share, alone)
+        _time(ranks, recipe, record, micro_batch, alone)
     if alone and record.status == "out_of_memory":
         record.reason = record.reason.replace(_NOT_EVEN_1, f"micro batch {largest} does not fit")
 
 
-def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int, alone: bool) -> None:
-    """Time the step; `share` is a rank's part of the batch. Repeat it once after a killed compiler, uncompiled where
-    the model cannot be compiled, and at half the micro batch, unless it is `alone`, as long as it runs out of memory.
-    The host's memory, around GPUs or for a compiler, does not depend on the micro batch. The authors' sequence comes
-    first and keeps no gradients: its times stay those of the largest micro batch that completed it."""
-    trial, cleaned = ranks.trial, False
+def _time(ranks: _Ranks, recipe: Recipe, record: Record, micro_batch: int, alone: bool) -> None:
+    """Time the step. Repeat it once after a killed compiler, uncompiled where the model cannot be compiled, and at
+    the next smaller micro batch, unless it is `alone`, as long as it runs out of memory. The host's memory, around
+    GPUs or for a compiler, does not depend on the micro batch. The authors' sequence comes first and keeps no
+    gradients: its times stay those of the largest micro batch that completed it."""
+    trial, cleaned, found = ranks.trial, False, micro_batch
+    share, sizes = recipe.batch_size // trial.world, divisors(models.micro_batch_limit(recipe, trial.world))
     while micro_batch:
         status, outcomes = ranks.attempt(
             "measure",
@@ -240,7 +242,7 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int, alone: bo
             if record.batch.authors_micro_batch is None and all(authors := [_authors(outcome) for outcome in outcomes]):
                 record.times = replace(record.times, host=authors)
                 record.batch.authors_micro_batch = micro_batch
-            micro_batch //= 2
+            micro_batch = max((each for each in sizes if each < micro_batch), default=0)
             record.batch.halvings += 1
         else:
             break
@@ -249,9 +251,9 @@ def _time(ranks: _Ranks, record: Record, micro_batch: int, share: int, alone: bo
         _fail(record, status, _failure(outcomes), f"while timing micro batch {micro_batch}")
         return
     record.batch.micro_batch, record.batch.accumulation = micro_batch, share // micro_batch
-    found, theirs = micro_batch << record.batch.halvings, record.batch.authors_micro_batch or micro_batch
+    theirs = record.batch.authors_micro_batch or micro_batch
     if found > theirs:
-        record.warnings.append(f"timing ran out of memory at micro batch {found}; it was halved to {theirs}")
+        record.warnings.append(f"timing ran out of memory at micro batch {found}; it was reduced to {theirs}")
     if theirs > micro_batch:
         record.warnings.append(
             f"micro batch {theirs} fits only where no gradients accumulate, as none did in the authors' timing: their "
@@ -295,13 +297,13 @@ def _fit(
     record: Record,
     alone: bool = False,
 ) -> int:
-    """Return the largest power-of-two micro batch up to `share` that every rank ran; 0, and a status, without one.
+    """Return the largest micro batch, of the divisors of `share`, that every rank ran; 0, and a status, without one.
 
     The search goes up from `start`. Where that does not fit, it goes below, unless `start` is to be tried `alone`: size
-    by size, and after a crash from 1 up to at most half of the size that crashed. It ends if the host ran out of
+    by size, and after a crash from 1 up to the next below the size that crashed. It ends if the host ran out of
     memory, which does not depend on the size.
     """
-    start = min(start, share)
+    sizes, start = divisors(share), min(start, share)
     crash: RankOutcome | None = None
     while True:
         status, outcomes = attempt(start=start, largest=share)
@@ -310,7 +312,7 @@ def _fit(
             record.batch.full += _full(failure)
         if fitting or start == 1 or alone or failure.of_host or status not in ("out_of_memory", "crashed"):
             break
-        share = start // 2
+        share = max(each for each in sizes if each < start)
         if status == "crashed":
             start, crash = 1, failure  # a crash may repeat at every size below, unlike a lack of memory
         else:
@@ -319,7 +321,7 @@ def _fit(
         status, failure = "crashed", crash
     _take_reports(outcomes[0], record)
     record.batch.peaks = _peaks(outcomes, fitting)
-    at = f"while searching at micro batch {2 * fitting or start}"
+    at = f"while searching at micro batch {_failed_at(sizes[-1], start, fitting)}"
     if fitting and status == "crashed" and _near_the_end(record, failure):
         # Libraries crash in various ways near the end of memory: the sizes that fitted remain valid.
         record.warnings.append(f"crashed {at}: {failure.error}")
@@ -328,6 +330,11 @@ def _fit(
         _fail(record, status, failure, at if fitting or start > 1 else "")
         return 0
     return fitting
+
+
+def _failed_at(largest: int, start: int, fitting: int) -> int:
+    """Return the micro batch after the last that fitted, of the divisors of `largest` from `start` on."""
+    return next((each for each in divisors(largest) if each > fitting), largest) if fitting else start
 
 
 def _take_reports(first: RankOutcome, record: Record) -> None:

@@ -26,7 +26,8 @@ def _capability(text: str) -> tuple[int, int]:
 
 
 def _link(text: str) -> str:
-    if not re.fullmatch(r"(NVLink( bridge)? [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16", text):
+    between = r"(NVLink( bridge)? [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16"
+    if not re.fullmatch(rf"{between}(; NVLink-C2C [0-9]+ GB/s)?", text):
         raise ValueError
     return text
 

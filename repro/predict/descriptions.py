@@ -32,7 +32,7 @@ from .traces import Trace, Traced, Variant, can_trace, load, shipped
 
 _MODULE = "repro.predict.trace.custom"
 _PACKAGES = ("torch", "transformers", "timm")
-_FORMAT = 2  # of what is kept: another where the same model is described or traced in another way
+_FORMAT = 3  # of what is kept: another where the same model is described or traced in another way
 ANSWER = "answer.json"
 _SOON, _MOST = 10, 600  # seconds: after these a description that takes long is reported, and is ended
 
@@ -45,32 +45,43 @@ class Cached:
     imports: dict[str, str] = field(default_factory=dict)
 
 
-def describe(specification: Specification) -> CustomModel:
-    """Return the recipe that a specification makes, from the cache or from a process that builds it without weights."""
+def describe(specification: Specification, tiny: bool = False) -> CustomModel:
+    """Return the recipe that a specification makes, from the cache or from a process that builds it without weights;
+    where asked, with its `tiny` version, or why it has none."""
     here = json.dumps([_FORMAT, __version__, *map(installed, _PACKAGES)])
     file = _cache() / f"{hashlib.sha256(f'{specification.key} {here}'.encode()).hexdigest()[:32]}.json"
+    found = _kept(file, specification)
+    if found is None:
+        found = _described({"describe": asdict(specification)}, specification.text, file)
+    if tiny and found.own.tiny is None and not found.own.no_tiny:
+        found = _described({"tiny": asdict(found)}, specification.text, file)
+    return found.own
+
+
+def _kept(file: Path, specification: Specification) -> Cached | None:
+    """Return the description in the cache, where it is of this place and of files as they are; else None."""
     with contextlib.suppress(NotAsDeclaredError):
         cached = datafile.read(file, Cached)
         made = cached.own.specification
         of_here = made is not None and (made.source, made.place) == (specification.source, specification.place)
         if of_here and all(map(_unchanged, cached.imports.items())):
-            return cached.own
-    text, minutes = specification.text, _MOST // 60
-    answer = _asked(
-        {"describe": asdict(specification)},
-        text,
-        _MOST,
-        f"{text}: still being imported and built without weights, after {_SOON} s; it may take {minutes:.0f} min",
-    )
+            return cached
+    return None
+
+
+def _described(request: dict[str, Any], text: str, file: Path) -> Cached:
+    """Return the answer to a request for a description, and keep it in a file."""
+    slow = f"still being imported and built without weights, after {_SOON} s; it may take {_MOST // 60:.0f} min"
+    answer = _asked(request, text, _MOST, f"{text}: {slow}")
     try:
         found = datafile.from_json(Cached, answer)
     except NotAsDeclaredError as error:
-        raise UserError(f"{specification.text}: its recipe is not as declared ({error})") from None
+        raise UserError(f"{text}: its recipe is not as declared ({error})") from None
     if problem := next(filter(None, (each.problem for each in (found.own.paper, found.own.tiny) if each)), ""):
-        raise UserError(f"{specification.text}: {problem}")
+        raise UserError(f"{text}: {problem}")
     with contextlib.suppress(UserError):  # a cache that cannot be written saves no time
         datafile.write(file, asdict(found))
-    return found.own
+    return found
 
 
 def _unchanged(item: tuple[str, str]) -> bool:
@@ -169,6 +180,8 @@ def _asked(request: dict[str, Any], text: str, most: float, slow: str = "") -> A
             raise UserError(f"{text}: its description failed: {said}") from None
     if "error" in answer:
         raise UserError(answer["error"])
+    if "failed" in answer:
+        raise UserError(f"{text}: its description failed: {answer['failed']}")
     return answer
 
 

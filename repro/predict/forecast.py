@@ -15,7 +15,7 @@ from repro.paper.settings import NAIVE, Settings, search_space
 from repro.paper.tables import Cell, PublishedSettings, published_settings
 
 from .. import models
-from ..models.recipe import Recipe
+from ..models.recipe import Recipe, sharing
 from . import descriptions, traces
 from .fits import EVERYTHING, Constants, fitted_constants
 from .hardware import Machine
@@ -80,7 +80,7 @@ def forecast(
         apart = f" ({machine.nodes} nodes of {machine.gpus})" if machine.nodes > 1 else ""
         raise UserError(
             f"the replication batch of {recipe.name}, {recipe.batch_size}, does not divide by {machine.world} "
-            f"GPUs{apart}: take a number that divides it, such as 1, 2, 4 or 8"
+            f"GPUs{apart}: take a number that divides it, such as {sharing([recipe.batch_size], machine.world)}"
         )
     recipe = replace(recipe, precision=settings.precision_of(recipe.precision))
     obstacle = bf16_obstacle(recipe, machine.capability) if machine.capability else None

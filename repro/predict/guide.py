@@ -12,7 +12,8 @@ from repro.machine.support import compiles
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
 from repro.record import BY_CLOCK, DEFAULT, Clock, Record
 
-from ..models.recipe import Recipe
+from .. import models
+from ..models.recipe import Recipe, divisors
 from .fits import Constants
 from .forecast import trace_of
 from .hardware import Machine
@@ -49,7 +50,7 @@ class Guide:
         self.clock = clock
         self._recipe, self._machine, self._constants, self._stack = recipe, machine, constants, stack
         self._share = recipe.batch_size // machine.world
-        self._largest = self._share & -self._share  # power of two that divides it
+        self._sizes = divisors(models.micro_batch_limit(recipe, machine.world))
         self._measured: list[_Measured] = []
         self._peaks: dict[str, dict[float, float]] = {}  # by library: predicted to measured bytes
         self._gains: list[float] = []  # seconds of compiled steps over uncompiled ones
@@ -77,10 +78,8 @@ class Guide:
             return largest_micro_batch(self._recipe, self._trace(settings), settings, gpu, world, allowance)
         fixed, slope = _line(known)
         room = usable(gpu, allowance) - workspace(allowance, world)
-        size = 0
-        while 2 * size <= self._largest and fixed + slope * self._tensors(settings, 2 * size or 1) <= room:
-            size = 2 * size or 1
-        return size
+        fitting = (each for each in reversed(self._sizes) if fixed + slope * self._tensors(settings, each) <= room)
+        return next(fitting, 0)
 
     def seconds(self, settings: Settings, size: int) -> float:
         """Return the predicted seconds of a training step at a micro batch, by the clock that decides."""
@@ -124,7 +123,8 @@ class Guide:
         Checkpointing and offloading only add to a step: it is no faster than the same without, at no smaller a batch.
         """
         size = max(1, self.size(settings))
-        sizes = {size} if settings.library in self._peaks else {size, min(2 * size, self._largest)}
+        larger = next((each for each in self._sizes if each > size), size)
+        sizes = {size} if settings.library in self._peaks else {size, larger}
         seconds = min(self.seconds(settings, size) for size in sizes)
         like = [one for one in self._measured if one.compiled == compiles(self._recipe, settings)]
         alike = [one for one in like if _does_no_more(one.settings, settings)]

@@ -128,7 +128,7 @@ class Machine:
         if "NVLink bridge" in self.gpu.link:
             bridged = self.gpu.name in _BRIDGED or isinstance(self.gpu, CustomGpu)
             return "bridge" if self.world == 2 and bridged else "pcie"
-        return "switch" if "NVLink" in self.gpu.link else "pcie"
+        return "switch" if self._nvlink else "pcie"
 
     @cached_property
     def link_bytes(self) -> float:
@@ -138,8 +138,8 @@ class Machine:
         if self.link in ("switch", "bridge"):
             assert self._nvlink is not None
             return self._nvlink
-        # What leaves a node passes its PCIe.
-        return min(self.network, self.host_bytes) if self.link == "network" else self.host_bytes
+        pcie = _lower(self.host_bytes, self._pcie)
+        return min(self.network, pcie) if self.link == "network" else pcie  # what leaves a node passes its PCIe
 
     @property
     def latency(self) -> float:
@@ -149,7 +149,9 @@ class Machine:
     @cached_property
     def host_bytes(self) -> float:
         """Return the bytes a second between a GPU and the host, in one direction."""
-        return _lower(self.probed.host if self.probed else self._pcie, self._pcie)
+        chip = re.search(r"NVLink-C2C ([0-9]+) GB/s", self.gpu.link)
+        link = float(chip[1]) * 1e9 / 2 if chip else self._pcie
+        return _lower(self.probed.host if self.probed else link, link)
 
     def _lacking(self, figure: str) -> UserError:
         return UserError(f"{self.gpu.name} has no {figure} in {catalogue_file()}, which a prediction needs: add it")

@@ -14,7 +14,8 @@ from functools import cache
 from repro.paper.gpus import Gpu
 from repro.paper.settings import Settings
 
-from ..models.recipe import Recipe
+from .. import models
+from ..models.recipe import Recipe, divisors
 from .traces import NOTHING, Block, Linear, Trace, Variant
 
 _DEEPSPEED_BUCKET = 5e8  # elements, in stage 1: DeepSpeed's default
@@ -117,11 +118,9 @@ def most_examples(recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gp
 def largest_micro_batch(
     recipe: Recipe, trace: Trace, settings: Settings, gpu: Gpu, gpus: int, allowance: Allowance
 ) -> int:
-    """Return the largest power of two that fits and divides a GPU's share of the batch: the authors search by doubling.
-    Return 0 if not even one example fits."""
-    share = recipe.batch_size // gpus
-    most = min(most_examples(recipe, trace, settings, gpu, gpus, allowance), share & -share)
-    return 0 if most < 1 else 1 << (int(most).bit_length() - 1)
+    """Return the largest of the micro batches that are tried which fits; 0 if not even one example does."""
+    most = most_examples(recipe, trace, settings, gpu, gpus, allowance)
+    return max((each for each in divisors(models.micro_batch_limit(recipe, gpus)) if each <= most), default=0)
 
 
 def workspace(allowance: Allowance, gpus: int) -> float:

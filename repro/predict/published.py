@@ -18,6 +18,7 @@ from .fits import Constants
 from .hardware import Machine, gpu_named
 from .launch_queue import authors_step
 from .memory import variant_of
+from .parts import adapted
 from .time import StepModel
 from .traces import Block, Trace, Variant
 
@@ -28,6 +29,7 @@ _LIKE = {
     "NVIDIA": ("roberta", Text(sequence=512, vocabulary=30_528), "BertLayer"),
     "gpt-neox": ("pythia-410m", Text(sequence=2048, vocabulary=50_304), "GPTNeoXLayer"),
     "repro": ("pythia-1b", Text(sequence=2048, vocabulary=32_000), "LlamaDecoderLayer"),
+    "torchtitan": ("pythia-1b", Text(sequence=8192, vocabulary=128_256), "LlamaDecoderLayer"),
 }
 # An update's memory traffic as a share of Adam's 100 bytes a weight. timm's SGD with Nesterov momentum moves 44, and 16
 # more as torch 1.12 sets gradients to zero and adds to them. NVIDIA's LAMB moves 62 with gradients in half precision
@@ -44,7 +46,7 @@ class Published:
     micro-steps of `micro_batch` examples on each of `gpus`. `clock` is `authors` if the host did not wait for the GPU,
     as in the paper."""
 
-    who: Literal["timm", "llm-foundry", "NVIDIA", "academic-pretraining", "gpt-neox", "repro"]
+    who: Literal["timm", "llm-foundry", "NVIDIA", "academic-pretraining", "gpt-neox", "repro", "torchtitan"]
     model: str
     gpu: str
     gpus: int
@@ -79,7 +81,7 @@ class Published:
             like = replace(like, precision="fp16", inputs=Images(size=224, classes=1000))
         else:
             id, inputs, layer = _LIKE[self.who]
-            precision: Literal["fp16", "bf16"] = "bf16" if self.who in ("llm-foundry", "repro") else "fp16"
+            precision: Literal["fp16", "bf16"] = "fp16" if self.who in ("NVIDIA", "gpt-neox") else "bf16"
             like = replace(models.find(id), precision=precision, inputs=inputs, layer=layer)
         compiles = self.compiled == "yes"
         return replace(like, id=self.model, batch_size=self.examples, compiles=compiles, build=_no_builder)
@@ -110,8 +112,10 @@ def published() -> list[Published]:
 def predicted_seconds(row: Published, constants: Constants) -> float:
     """Predict the seconds of the step, or of the forward pass, by the clock of the measurement."""
     recipe, machine, rates = row.recipe, Machine(gpu_named(row.gpu), row.gpus), constants.rates
-    trace = _forward(row.trace) if row.what == "forward" else row.trace
-    taken = StepModel(recipe, trace, Settings.parse(row.settings), machine, rates).step(row.micro_batch)
+    settings = Settings.parse(row.settings)
+    trace = adapted(recipe, row.trace, settings.parts, recipe.compiles)
+    trace = _forward(trace) if row.what == "forward" else trace
+    taken = StepModel(recipe, trace, settings, machine, rates).step(row.micro_batch)
     if row.who == "NVIDIA":
         exchanged = StepModel(recipe, trace, _EXCHANGED, machine, rates).exchange()
         taken = replace(taken, micro=replace(taken.micro, communication=exchanged))

@@ -41,7 +41,7 @@ TABLES: tuple[Table, ...] = ("4", "1")
 STEP, CLOCK = "true step of a trial", "authors' clock of a trial"
 TRAINING, FORWARD, RECORD, BEFORE = "training of others", "forward pass of others", "other record", "predicted before"
 PREDICTED = DATA / "results" / "predicted"
-ADDED = ("repro",)  # whose rows came to elsewhere.csv after its target was set
+ADDED = ("repro", "torchtitan")  # whose rows came to elsewhere.csv after its target was set
 ABOUT = (
     "Days of Tables 1 and 4 are printed ones, by the authors' clock, and so test the launch queue as well. Trials: "
     "expected/measured.csv; of others: expected/elsewhere.csv; other records: results/; predicted before: "

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from .. import models
 from ..console import UserError
 from ..machine import support
-from ..models.recipe import Recipe
+from ..models.recipe import Recipe, divisors
 from ..paper.gpus import Gpu, peak_flops
 from ..paper.settings import Settings
 from ..predict import descriptions
@@ -98,4 +98,5 @@ def _predicted_steps(trial: Trial, gpu: Gpu, recipe: Recipe, settings: Settings)
     if found.step is None or found.accumulation is None:
         return _Steps(0.0, 0.0, 0, 0.0, layers)  # it ends as soon as it runs out of memory
     micro_step = (found.step.total - found.step.update) / found.accumulation
-    return _Steps(micro_step, found.step.update, found.micro_batch.bit_length(), found.accumulation, layers)
+    sizes = sum(each <= found.micro_batch for each in divisors(models.micro_batch_limit(recipe, trial.world)))
+    return _Steps(micro_step, found.step.update, sizes, found.accumulation, layers)

@@ -166,8 +166,11 @@ class Results:
             known = custom.read(file) if file.exists() else []
         except datafile.NotAsDeclaredError as error:
             raise UserError(f"{file} describes no models ({error}): remove it, and the run writes it again") from None
-        if more := custom.described(id for id in dict.fromkeys(mine) if id not in known):
-            datafile.write(file, [*(datafile.load(file) if known else []), *more])
+        there = datafile.load(file) if known else []
+        scales = [(each["id"], each["scale"]) for each in there]
+        wanted = custom.described(dict.fromkeys(mine))
+        if more := [each for each in wanted if (each["id"], each["scale"]) not in scales]:
+            datafile.write(file, [*there, *more])
 
     def _write(self, name: str, line: bytes) -> bool:
         """Append to a file of the open folder, the whole line or nothing. Return False where it is not synced."""

@@ -5,24 +5,26 @@ python -m repro.predict.trace.custom reads a request as JSON on stdin and writes
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from repro.console import UserError, one_line
+from repro.console import UserError
 from repro.datafile import from_json
 from repro.machine.processes import end_with
 from repro.machine.stack import load as load_stack
@@ -32,6 +34,7 @@ from repro.predict.descriptions import ANSWER
 from ... import models
 from ...models import configured, specification
 from ...models.custom import CustomModel, Described, Frozen
+from ...models.mamba import scans_slowly
 from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify
@@ -40,6 +43,7 @@ from .trace import batch, make_real, padding_checks, shortened, trace, variants
 
 _CAUSAL_HALVES, _RECOMPUTES = 0.5, 4 / 5  # what `classify` leaves out and adds of fused attention
 _SAME_LOSS = 1e-3  # relative
+_TORCH = str(Path(torch.__file__).parent)
 _PRINTED = {name.lower() for name in models.NAMES}
 _RATES = {"text": (3e-4, (0.9, 0.95)), "images": (1e-3, (0.9, 0.999))}
 
@@ -56,19 +60,19 @@ def describe(asked: Specification) -> tuple[CustomModel, dict[str, str]]:
         configured.check_timm_name(asked.place, asked.text)
     else:
         configured.head(asked.config, asked.text)
-    paper = _described(asked, "paper", None)
-    tiny, reason = _tiny(asked, paper)
-    return CustomModel(paper, tiny, reason, asked), imports
+    return CustomModel(_described(asked, "paper", None), specification=asked), imports
 
 
-def _tiny(asked: Specification, paper: Described) -> tuple[Described | None, str]:
-    """Return the tiny version, or why there is none."""
+def with_tiny(own: CustomModel) -> CustomModel:
+    """Return a recipe of one's own with its tiny version, or with why it has none."""
+    load_stack()
+    asked, paper = own.specification, own.paper
+    assert asked is not None
     if asked.source == "python":
         try:
-            return _described(asked, "tiny", None), ""
+            return replace(own, tiny=_described(asked, "tiny", None))
         except UserError as error:
-            return None, str(error)
-    assert paper.config is not None
+            return replace(own, no_tiny=str(error))
     small = replace(asked, fields=specification.tiny(asked.fields, paper.text.sequence if paper.text else None))
     for config in _tiny_configs(asked, paper):
         try:
@@ -76,19 +80,19 @@ def _tiny(asked: Specification, paper: Described) -> tuple[Described | None, str
         except UserError:
             continue
         if found.parameters < paper.parameters:
-            return found, ""
-    return None, f"none could be derived from {'its configuration' if asked.source == 'transformers' else 'timm'}"
+            return replace(own, tiny=found)
+    source = "its configuration" if asked.source == "transformers" else "timm"
+    return replace(own, no_tiny=f"none could be derived from {source}")
 
 
-def _tiny_configs(asked: Specification, paper: Described) -> Iterator[dict[str, Any]]:
+def _tiny_configs(asked: Specification, paper: Described) -> Iterable[dict[str, Any]]:
     assert paper.config is not None
     if asked.source == "transformers":
-        yield from configured.tiny_configs(paper.config)
-    else:
-        assert paper.images is not None
-        with torch.device("meta"):
-            model = configured.timm_model(asked.place, paper.config, False)
-        yield from configured.tiny_arguments(model.get_submodule("model"), paper.config, paper.images.size)
+        return configured.tiny_configs(paper.config)
+    assert paper.images is not None
+    with torch.device("meta"):
+        model = configured.timm_model(asked.place, paper.config, False)
+    return configured.tiny_arguments(model.get_submodule("model"), paper.config, paper.images.size)
 
 
 def _described(
@@ -154,7 +158,7 @@ def _on_meta(asked: Specification, make: Any, attention: str) -> nn.Module:
     except Exception as error:
         if attention == "eager" and asked.source == "transformers" and "attn" in str(error):
             return _on_meta(asked, make, "")
-        raise UserError(f"{asked.text}: the model cannot be built: {one_line(error)}") from error
+        raise UserError(f"{asked.text}: the model cannot be built: {configured.located(error)}") from error
     found.train()
     return found
 
@@ -164,6 +168,10 @@ def _inputs(asked: Specification, model: nn.Module, config: dict[str, Any]) -> T
     given = asked.fields
     inner: Any = model.get_submodule("model")
     if asked.source == "timm":
+        if not inner.num_classes:
+            raise UserError(
+                f"{asked.text}: the model has no classifier: name its classes, as timm:{asked.place}:num_classes=1000"
+            )
         known = getattr(inner, "pretrained_cfg", None) or getattr(inner, "default_cfg", {})
         channels, *_, size = known.get("input_size") or (3, 224, 224)
         _refuse_channels(asked, config.get("in_chans", channels))
@@ -299,7 +307,7 @@ def _completed(
             custom_kernels=fused,
         )
     )
-    return replace(described, frozen=frozen)
+    return replace(described, frozen=frozen, slow_scan=scans_slowly(naive))
 
 
 def _without_gradient(model: nn.Module) -> list[str]:
@@ -359,14 +367,36 @@ class _Attention(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+class _NoCheckpoints(TorchFunctionMode):
+    """A mode that raises UserError, which names the line, where torch.utils.checkpoint runs a part of the model: what
+    that computes again would count as the model's, and settings with checkpointing would do it twice."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        files = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(sys._getframe(1))]
+        inside = next((at for at, (file, _) in enumerate(files) if file == torch.utils.checkpoint.__file__), None)
+        if inside is not None:
+            file, line = next(each for each in files[inside:] if not each[0].startswith(_TORCH))
+            raise UserError(
+                f"{self._text}: {Path(file).name}:{line}: it checkpoints activations itself: call the block directly, "
+                "as settings with checkpointing do that"
+            )
+        return func(*args, **(kwargs or {}))
+
+
 def _loss(asked: Specification, recipe: Recipe, model: nn.Module) -> Tensor:
     """Return the loss of one example on fake tensors. Raise UserError where it is no scalar."""
     make_real(model, None)
     try:
-        with configured.quietly(), patched(*padding_checks()):
+        with configured.quietly(), patched(*padding_checks()), _NoCheckpoints(asked.text):
             loss = model(**batch(recipe, 1, None, None))
+    except UserError:
+        raise
     except Exception as error:
-        raise UserError(f"{asked.text}: its forward pass fails: {one_line(error)}") from error
+        raise UserError(f"{asked.text}: its forward pass fails: {configured.located(error)}") from error
     if not isinstance(loss, Tensor) or loss.ndim:
         found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         raise UserError(f"{asked.text}: its forward pass returns {found}, expected the mean loss, a scalar tensor")
@@ -400,13 +430,14 @@ def _attention(asked: Specification, config: dict[str, Any], inputs: Text | Imag
     """Return the fastest implementation of attention that gives the same loss as eager attention in a tiny version; a
     model without such a version runs transformers' own mask."""
     candidates = configured.attentions(config, inputs.sequence if isinstance(inputs, Text) else None)
-    for attention in candidates:
-        for tried in [config] if small else configured.tiny_configs(config):
-            with_same = _same_loss(tried, inputs, attention)
-            if with_same:
-                return attention
-            if with_same is not None:
-                break
+    with contextlib.suppress(Exception):  # no tiny version can be derived
+        for attention in candidates:
+            for tried in [config] if small else configured.tiny_configs(config):
+                with_same = _same_loss(tried, inputs, attention)
+                if with_same:
+                    return attention
+                if with_same is not None:
+                    break
     return "sdpa" if "sdpa" in candidates and _builds(make, "sdpa") else ""
 
 
@@ -441,17 +472,22 @@ def _same_loss(config: dict[str, Any], inputs: Text | Images, attention: str) ->
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """Answer a request: a specification to describe, or a recipe to trace at one scale into a folder."""
+    """Answer a request: a specification to describe, a description to add the tiny version to, or a recipe to trace at
+    one scale into a folder."""
     try:
         if "describe" in asked:
             found, imports = describe(from_json(Specification, asked["describe"]))
             return {"own": asdict(found), "imports": imports}
+        if "tiny" in asked:
+            return asked["tiny"] | {"own": asdict(with_tiny(from_json(CustomModel, asked["tiny"]["own"])))}
         load_stack()
         recipe = from_json(CustomModel, asked["trace"]).recipe(asked["scale"])
         with configured.quietly():
             traces.save([trace(recipe, variant) for variant in variants(recipe)], Path(asked["folder"]))
     except UserError as error:
         return {"error": str(error)}
+    except Exception as error:
+        return {"failed": configured.located(error)}
     return {}
 
 

@@ -68,13 +68,14 @@ def _convolution(name: str, args: tuple[Any, ...], out: Any) -> tuple[str, float
     """Classify a convolution. torch's own counter ignores the groups in the weight's gradient; this one does not."""
     if name == "convolution_backward":
         gradient, inputs, weight = args[:3]
-        groups, wanted = args[9], args[10]
+        transposed, groups, wanted = args[7], args[9], args[10]
         times = int(wanted[0]) + int(wanted[1])
     else:
         inputs, weight = args[:2]
-        gradient, groups, times = _first(out), args[8], 1
+        gradient, transposed, groups, times = _first(out), args[6], args[8], 1
     kind = "depthwise" if groups > 1 and groups == inputs.shape[1] else "convolution"
-    return kind, 2.0 * gradient.numel() * prod(weight.shape[1:]) * times, False
+    positions = inputs if transposed else gradient  # the kernel multiplies at each
+    return kind, 2.0 * positions.numel() * prod(weight.shape[1:]) * times, False
 
 
 def _attention(name: str, args: tuple[Any, ...]) -> float:
