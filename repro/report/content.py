@@ -463,8 +463,8 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
     naive = ", and naive settings" if NAIVE in tried else ""
     searched = len(tried & space)
     says = [f"{searched} of the {len(space)} settings of the paper's search {were(searched)} tried{naive}."]
-    if search.guided:
-        says.append(f"Guided by predictions: {search.guided}.")
+    if search.skipped:
+        says.append(f"Of the best predicted: {search.skipping}.")
     if search.fastest is not None:
         best = (
             f"{search.fastest}: {significant(search.steps[search.fastest])} s a training step {BY_CLOCK[search.clock]}"
