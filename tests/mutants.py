@@ -307,7 +307,7 @@ MUTANTS = {
         "repro/run/projection.py",
         " - constants.allowance.context - constants.allowance.group",
         " - constants.allowance.context",
-        "tests/test_projection.py -k fits_beside",
+        "tests/test_projection.py -k leaves_room",
     ),
     "tolerance": Mutant(
         "repro/run/verdict.py",

@@ -390,11 +390,12 @@ def projection_errors(records: Sequence[Record]) -> list[str]:
         if record.origin == "measured" or beside is None or not (record.derived.true_step and beside.derived.true_step):
             continue
         steps = [each.derived.true_step or 0.0 for each in (record, beside)]
-        peaks = [(each.observed.peak_memory or 0) / _GIB for each in (record, beside)]
+        peaks = [f"{significant(peak / _GIB)}" for each in (record, beside) if (peak := each.observed.peak_memory)]
+        held = f"; peak {peaks[0]} and {peaks[1]} GiB" if len(peaks) == 2 else ""
         lines.append(
             f"{record.recipe}, {record.machine}, {record.settings}: a step of {significant(steps[0])} s is projected, "
             f"{significant(steps[1])} s measured ({steps[0] / steps[1] - 1:+.0%}); MBS {record.batch.micro_batch} and "
-            f"{beside.batch.micro_batch}; peak {significant(peaks[0])} and {significant(peaks[1])} GiB."
+            f"{beside.batch.micro_batch}{held}."
         )
     return lines
 

@@ -194,7 +194,7 @@ class Run:
 
     def estimate(self, trial: Trial) -> float:
         """About how many seconds a trial takes; none where something is in its way."""
-        return self._estimate(trial) if self.can_run(trial) else 0.0
+        return self._estimate(trial) if self.can_run(trial) and not _is_multiplied(trial) else 0.0
 
     def record(self, trial: Trial, note: Callable[[Record], None] = lambda record: None) -> Record | None:
         """Measure a trial. Return its record, which is on disk then, with what `note` has put into it; None where the
@@ -203,8 +203,8 @@ class Run:
         if self.estimate(trial) > left:
             return None
         self.results.check()
-        if (same := self._of_one(trial)) is not None:
-            return self.keep(same)
+        if _is_multiplied(trial) and self.projection is not None and self.can_run(trial):
+            return self.keep(self._multiplied(trial, self.projection))
         try:
             bench = self._bench_of(trial)
             limited_trial = replace(trial, timeout=min(trial.timeout, left))
@@ -242,7 +242,7 @@ class Run:
         from .projection import Projection
 
         folder, links, host = self.results.folder, None, None
-        found = known_machine(self.bench, self.devices, folder, self.options.projected)
+        found = known_machine(self.bench, self.devices, folder, (*self.options.counts, *self.options.projected))
         if self.devices:
             links = links_of(self.bench, self.devices, folder)
         if links is not None:
@@ -252,13 +252,14 @@ class Run:
             say(f"memory of the host: {host / 1e9:.0f} GB/s, which projected GPUs that offload share")
         self.projection = Projection(found, links, host)
 
-    def _of_one(self, trial: Trial) -> Record | None:
-        """Return the record of a projected trial that need not run, as one device has already done what it would."""
-        if trial.measured_on is None or self.projection is None:
-            return None
-        one = self._records.get(replace(trial, count=1, measured_on=None).id)
-        record = self.projection.of_one(trial, one)
-        return record and self.projection.complete(record, self.bench.gpu)
+    def _multiplied(self, trial: Trial, projection: Projection) -> Record:
+        """Return the record of a projected trial that does not run, from the same settings on the fewest devices."""
+        for count in sorted(self.options.counts):
+            base = self._records.get(replace(trial, count=count, measured_on=None).id)
+            if count < trial.count and base is not None and Answer.of(base).ended:
+                return projection.multiplied(trial, base, self.bench.gpu)
+        reason = "nothing is measured of these settings on fewer devices, which this projection multiplies"
+        return Record.of(trial, "unsupported", reason, "measure them too: without -k, or with a larger --budget")
 
     def _bench_of(self, trial: Trial) -> Bench:
         if trial.measured_on is None or self.projection is None:
@@ -322,3 +323,8 @@ class Run:
     def can_run(self, trial: Trial) -> bool:
         """Return whether nothing is known that keeps a trial from running."""
         return self.bench.obstacle(trial) is None
+
+
+def _is_multiplied(trial: Trial) -> bool:
+    """Return whether a trial is projected from one on fewer devices: it shards nothing, and need not run."""
+    return trial.measured_on is not None and trial.recipe_and_settings[1].library == "torch"
