@@ -475,7 +475,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
         if verdict.place == (search.model, search.device, search.count) and verdict.projected == of_one:
             says.append(f"{verdict_entry(verdict).message}.")
     if of_one:
-        says.append("One rank was measured, what the others add is modelled: these times verify nothing.")
+        says.append("One device was measured, what the others add is modelled: these times verify nothing.")
     if runs.several:
         says.append(f"Measured in {_folders(search, runs)}.")
     nearest = nearest_paper_gpu(runs.run_of(search.trials[0]).devices)
