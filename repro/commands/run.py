@@ -114,8 +114,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     add(
         "--project",
         metavar="2,4,8",
-        help="also project to so many GPUs, or processes, which need not exist, from one rank of them or, where nothing "
-        "is sharded, from what is measured on fewer: see docs/projection.md",
+        help="also project to so many GPUs, or processes, which need not exist: from one rank of them, or where "
+        "nothing is sharded from a trial on fewer; see docs/projection.md",
     )
     add("--check-projection", action="store_true", help="also project what is measured, and report the error")
     add("--strict-projection", action="store_true", help="let a projected cell that differs fail the run")
