@@ -253,22 +253,6 @@ class BatchSearch:
         return self.accumulation * self.micro_batch // self.authors_micro_batch
 
 
-@dataclass
-class Guidance:
-    """What a guided search predicted, and what it skipped the trial for.
-
-    `uncompiled` has the micro batch and the seconds of a micro-step and of an update of a model before it is compiled.
-    For a skipped trial `bound` is the shortest possible training step, in seconds, by `bound_clock` (None in older
-    records: the authors').
-    """
-
-    predicted_micro_batch: int | None = None
-    predicted_step: float | None = None
-    uncompiled: list[list[float]] = field(default_factory=list)
-    bound: float | None = None
-    bound_clock: Clock | None = None
-
-
 # The names in files of the fields that have others here.
 AS_RUN_IN_FILES = {
     "asked_precision": "precision",
@@ -418,7 +402,6 @@ class Record(OfSettings):
     nodes: int = 1
     memory_limit: int | None = None
     batch: BatchSearch = field(default_factory=BatchSearch, metadata=FLAT)
-    guidance: Guidance = field(default_factory=Guidance, metadata=FLAT)
     as_run: AsRun = field(default_factory=AsRun, metadata=flat(**AS_RUN_IN_FILES))
     times: RawTimes = field(default_factory=RawTimes, metadata=FLAT)
     derived: Derived = field(default_factory=Derived, metadata=FLAT)
@@ -470,10 +453,6 @@ class Record(OfSettings):
         gradients, and fits where the true one needs half. Appendix J's is compared with `compared_micro_batch`."""
         return self.batch.micro_batch if clock == "true" else self.batch.compared_micro_batch
 
-    def skipped_by(self, clock: Clock) -> bool:
-        """Return whether a guided search skipped it because it could not be the fastest by this clock."""
-        return self.status == "skipped" and (self.guidance.bound_clock or "authors") == clock
-
     @property
     def as_published(self) -> Record:
         """Return the record for publication, without days for a tiny recipe: they have no meaning. Its steps stay."""
@@ -489,7 +468,6 @@ class Record(OfSettings):
         reason: str = "",
         remedy: str = "",
         as_run: AsRun | None = None,
-        guidance: Guidance | None = None,
     ) -> Record:
         """Build the record of a trial, or of another record's trial, from what is known at once."""
         return cls(
@@ -506,7 +484,6 @@ class Record(OfSettings):
             measured_on=trial.measured_on,
             nodes=trial.nodes,
             memory_limit=trial.memory_limit,
-            guidance=guidance or Guidance(),
             as_run=as_run or AsRun(),
         )
 

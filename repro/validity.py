@@ -28,7 +28,7 @@ class Answer(Enum):
     DOES_NOT_FIT = auto()  # ran out of the device's memory, which was all its own
     MAY_FIT = auto()  # ran out of a GPU's memory while other processes used the GPU
     FAILED = auto()  # crashed, cannot run, or ran out of time or of the host's memory
-    SKIPPED = auto()  # not measured: a guided search predicted that it is not the fastest
+    SKIPPED = auto()  # not measured: a search predicted others to be faster
     UNKNOWN = auto()  # interrupted, or not believed
 
     @classmethod
@@ -240,8 +240,6 @@ def _doubt(record: Record, environment: Environment) -> str | None:
         return _doubt_of_gpu(record)
     if record.status == "out_of_memory" and not any(size > 0 for size in sizes):
         return _doubt_of_full_gpu(record, listed)
-    if record.status == "skipped" and not (record.guidance.bound and record.guidance.bound > 0):
-        return "it was skipped without a bound: the seconds that a training step would have taken at best"
     return None
 
 

@@ -165,8 +165,6 @@ def record(
         known = {"gpu_state": [{"sm_mhz": 1410, "processes": 1}] * count * nodes, **known}
     elif gpu != "cpu" and status == "out_of_memory" and not {"full", "peaks"} & known.keys():
         known["full"] = [{"memory_bytes": memory_of(gpu), "taken_bytes": 0}]
-    elif status == "skipped":
-        known = {"bound": 1.0, **known}
     trial = Trial(model, scale, Settings.parse(settings).id, gpu, count, memory, nodes=nodes)
     found = altered(Record.of(trial, status), **known)
     if days is None:

@@ -232,11 +232,11 @@ MUTANTS = {
         'return "bridge" if bridged else "pcie"',
         "tests/test_predict_time.py -k links_are_read",
     ),
-    "guided-line": Mutant(
-        "repro/predict/guide.py",
-        "return y - slope * x, slope",
-        "return y, slope",
-        "tests/test_guided.py -k 'two_sizes or as_predicted'",
+    "best-that-fit": Mutant(
+        "repro/run/best_predicted.py",
+        "settings != NAIVE and each.feasible]",
+        "settings != NAIVE]",
+        "tests/test_best_predicted.py -k predicted_to_fit",
     ),
     # --- Measuring ---
     "shards": Mutant(
@@ -307,7 +307,7 @@ MUTANTS = {
         "repro/run/projection.py",
         " - constants.allowance.context - constants.allowance.group",
         " - constants.allowance.context",
-        "tests/test_projection.py -k fits_beside",
+        "tests/test_projection.py -k leaves_room",
     ),
     "tolerance": Mutant(
         "repro/run/verdict.py",

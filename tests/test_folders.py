@@ -136,9 +136,9 @@ def test_of_records_without_any_start_that_of_the_folder_named_last_counts(tmp_p
 
 def test_what_was_skipped_later_takes_the_place_of_no_measurement(tmp_path: Path) -> None:
     measured = results_folder(tmp_path / "measured", of(1000.0, 30.0))
-    skipped = record("vit", "free_lunch", None, gpu="H100", count=1, status="skipped", bound=99.0, reason="slower")
-    guided = results_folder(tmp_path / "guided", replace(skipped, stack_started=2000.0))
-    assert days(measured, guided)[0] == pytest.approx(30.0)
+    skipped = record("vit", "free_lunch", None, gpu="H100", count=1, status="skipped", reason="slower")
+    later = results_folder(tmp_path / "later", replace(skipped, stack_started=2000.0))
+    assert days(measured, later)[0] == pytest.approx(30.0)
 
 
 def test_a_settings_measured_again_with_more_rounds_counts_for_its_cell(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def asked(*methods: str) -> list[str]:
         (["--with", f"{EXAMPLES}:zero_3"], "'zero_3' is no name for a method: expected up to 40 letters"),
         (["--with", f"{EXAMPLES}:fused_adamw+fused_adamw"], "fused_adamw+fused_adamw is named twice; name each once"),
         (["--with", f"{EXAMPLES}:fused_adamw", "--methods", "naive"], "--with adds methods to free lunch"),
-        (["--with", f"{EXAMPLES}:fused_adamw", "--search", "guided"], "leave out --with, or use --search exhaustive"),
+        (["--with", f"{EXAMPLES}:fused_adamw", "--search", "3"], "leave out --with, or use --search exhaustive"),
         (["--micro-batches", "3"], "does not divide the 16 examples of pythia-1b's batch on each of 1 devices; take"),
         (["--micro-batches", "all"], "the batches of pythia-1b have no divisors but powers of two; leave it out"),
         (["--cpus", "4096"], "--cpus 4096: at most "),

@@ -337,11 +337,11 @@ def test_the_first_host_of_a_list_is_found(listed: str, first: str) -> None:
     assert first_host(listed) == first
 
 
-def test_guided_search_is_refused_on_several_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_of_the_best_predicted_is_refused_on_several_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in as_task(0, 2, 1).items():
         monkeypatch.setenv(name, value)
-    output = refusal("run", "--search", "guided", CUDA_VISIBLE_DEVICES="")
-    assert "--search guided knows one node only, this run was launched on 2" in output
+    output = refusal("run", "--search", "3", CUDA_VISIBLE_DEVICES="")
+    assert "--search 3 knows one node only, this run was launched on 2" in output
 
 
 def test_a_report_says_how_several_nodes_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +355,7 @@ def test_a_report_says_how_several_nodes_are_launched(monkeypatch: pytest.Monkey
 
 FIT = Job(
     "repro.measure.phases:fit",
-    {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False, "start": 1, "largest": 8, "timed": False},
+    {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False, "start": 1, "largest": 8},
     ranks=1,
     log="/somewhere/logs/vit.log",
     timeout=60.0,

@@ -1,5 +1,5 @@
 """Projected ranks beside real ones: they find the same micro batch, hold the same shards, take the same memory, and
-compute for as long. tests/projected.py compares all settings; these are of every engine."""
+compute for as long. tests/projected.py compares all settings that shard; these are of every engine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def test_the_memory_around_gpus_is_measured_for_those_that_share_it(server: Fork
 @pytest.mark.parametrize(
     ("recipe", "settings"),
     [
-        ("pythia-1b", "naive"),
         ("pythia-1b", "free_lunch+zero_1"),
         ("pythia-1b", "free_lunch+zero_2+offloading"),
         ("pythia-1b", "free_lunch+checkpointing+zero_3"),
@@ -70,7 +69,7 @@ def test_within_a_memory_limit_a_projected_rank_ends_at_the_micro_batch_of_real_
     server: ForkServer, tmp_path: Path
 ) -> None:
     """The limit is between what the two largest micro batches take on this machine."""
-    search = partial(searched, server, tmp_path / "log", "convnext", "naive", 2)
+    search = partial(searched, server, tmp_path / "log", "convnext", "free_lunch+zero_1", 2)
     peaks = search(projected=False).peaks
     limit = (peaks[4] + peaks[8]) // 2
     real, alone = search(projected=False, memory=limit), search(projected=True, memory=limit)
@@ -98,7 +97,6 @@ def computing(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> C
 @pytest.mark.parametrize(
     ("recipe", "settings"),
     [
-        ("pythia-1b", "naive"),
         ("pythia-1b", "free_lunch+zero_1"),
         ("pythia-1b", "free_lunch+zero_2+offloading"),
         ("pythia-1b", "free_lunch+checkpointing+zero_3"),

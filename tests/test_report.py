@@ -725,7 +725,7 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
         "--processes 1,2",
         "--processes 1 --trial-timeout 1h",
         "--processes 1 --by authors",
-        "--processes 1 --models vit,roberta --methods all --search guided --steps 5 --tolerance 0.2 --budget 90m",
+        "--processes 1 --models vit,roberta --methods all --search 3 --steps 5 --tolerance 0.2 --budget 90m",
         "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
         "--processes 2 --tolerance 0.00005 --budget 12d --trial-timeout 123456.7s",
         "--gpus 1 --attention flash",

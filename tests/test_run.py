@@ -528,7 +528,8 @@ def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Pat
         ("interrupted", 5.0, "exhaustive", False),
         ("timed_out", 60.0, "exhaustive", True),
         ("timed_out", 59.0, "exhaustive", False),  # it had less time than it has now
-        ("skipped", 0.0, "guided", True),
+        ("skipped", 0.0, "3", True),
+        ("skipped", 0.0, "5", False),
         ("skipped", 0.0, "exhaustive", False),
     ],
 )
@@ -540,7 +541,9 @@ def test_a_record_stands_unless_another_try_may_tell_more(
     with Results(tmp_path) as results:
         days = 1.0 if status == "ok" else None
         settings = run.trials[3].settings
-        known: dict[str, Any] = {"wall_seconds": seconds, "bound_clock": "true"}
+        known: dict[str, Any] = {"wall_seconds": seconds}
+        if status == "skipped":
+            known["reason"] = "it is not among the 3 best predicted"
         results.append(record("mamba", settings, days, "cpu", 1, status, "tiny", **known))
     with run:
         assert run.waiting == [trial for trial in run.trials if not (stands and trial == run.trials[3])]

@@ -81,41 +81,14 @@ def test_what_did_not_run_has_no_days_and_nothing_to_gain() -> None:
     assert search(on_one("free_lunch", 20.0)).gain is None
 
 
-def test_skipped_settings_would_have_taken_as_long_as_those_tried_that_are_compiled_likewise() -> None:
-    compiled, zero = (100.0, 320.0, 60.0), 30.0
-    tried = (
-        on_one("free_lunch", 20.0, wall_seconds=compiled[0]),
-        on_one("free_lunch+checkpointing", 25.0, wall_seconds=compiled[1]),
-        on_one("free_lunch", 20.0, wall_seconds=compiled[2]),
-    )
-    with_zero = on_one("free_lunch+zero_1+offloading", 40.0, wall_seconds=zero)
-    skipped = [
-        on_one(f"free_lunch+{sharding}+offloading", None, "skipped", wall_seconds=1.0)
-        for sharding in ("fsdp_2", "zero_2", "zero_3")
-    ]
-    found = search(*tried, with_zero, *skipped)
-    assert found.exhaustive_seconds == sum(compiled) + zero + sum(compiled) / 3 + 2 * zero
-    assert found.guided.startswith(f"3 settings tried in {sum(compiled) + zero + 3 * 1.0:.0f} s, 3 skipped")
-    assert f"about {found.exhaustive_seconds:.0f} s (estimated)" in found.guided
-    assert search(*tried, *skipped[1:]).exhaustive_seconds == sum(compiled) * 5 / 3, "nothing tried is as they are"
-    assert search(*skipped).exhaustive_seconds == 0.0
-
-
-def test_a_guided_search_that_skipped_nothing_says_so_and_an_exhaustive_one_says_nothing() -> None:
-    """A settings that cannot run here has no prediction in either."""
-    unsupported, took = on_one("free_lunch+zero_1", None, "unsupported"), 5.0
-    guided = search(unsupported, on_one("free_lunch", 20.0, predicted_micro_batch=4, wall_seconds=took))
-    assert guided.guided == "1 settings tried in 5 s, none skipped"
-    assert search(unsupported, on_one("free_lunch", 20.0, wall_seconds=took)).guided == ""
-
-
-def test_guidance_counts_settings_and_not_what_was_made_of_them_later() -> None:
-    skipped = [on_one(each.id, None, "skipped") for each in search_space(1)[1:3]]
-    unsupported = on_one("free_lunch+zero_1", None, "unsupported")
-    made = (on_one("free_lunch", 20.0), on_one("free_lunch", 21.0), *skipped, on_one(skipped[0].settings, 30.0))
-    found = search(unsupported, *made)
-    assert "2 settings tried" in found.guided
-    assert "1 skipped" in found.guided
+def test_a_search_that_skipped_settings_says_how_many_and_another_says_nothing() -> None:
+    skipped = [on_one(each.id, None, "skipped", wall_seconds=0.0) for each in search_space(1)[1:4]]
+    unsupported = on_one("free_lunch+zero_1", None, "unsupported", wall_seconds=0.0)
+    ran = [on_one("free_lunch", days, wall_seconds=seconds) for days, seconds in ((20.0, 3.0), (21.0, 4.0))]
+    later = on_one(skipped[0].settings, 30.0, wall_seconds=5.0)
+    found = search(unsupported, *ran, *skipped, later)
+    assert found.skipping == "2 settings tried in 12 s, 2 not, as others were predicted to be faster"
+    assert search(unsupported, *ran).skipping == ""
 
 
 def test_a_search_is_whole_where_all_settings_ran_or_ran_out_of_memory() -> None:

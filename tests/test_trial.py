@@ -286,14 +286,7 @@ def test_the_search_takes_a_step_at_each_size_and_two_where_it_starts_above_1(
     [from_1], [from_2] = (in_ranks("played", phase="fit", start=start, **known) for start in (1, 2))
     assert from_1["output"] == " ".join(["copy reduce update wait"] * 3), "a size fits once the device has done it"
     assert from_2["output"] == "copy reduce update reduce update wait copy reduce update wait"
-    [timed] = in_ranks("played", phase="fit", start=4, timed=True, **known)
-    assert timed["output"] == " ".join(["copy reduce update reduce update wait", *["[ reduce ] [ update ]"] * 3])
-    assert timed["reports"]["peak"] == "limited", "what a size took is counted as a limit counts it"
-
-
-def test_uncompiled_steps_count_by_their_fastest(in_ranks: Callable[..., list[Any]]) -> None:
-    [found] = in_ranks("uncompiled", times=[3.0, 0.5, 2.0, 0.75, 4.0, 0.25])
-    assert found == [2.0, 0.25]
+    assert from_2["reports"]["peak"] == "limited", "what a size took is counted as a limit counts it"
 
 
 @pytest.mark.parametrize(
@@ -680,7 +673,8 @@ def test_a_search_that_crashes_where_it_was_reported_to_start_starts_once_more_a
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     server: Any = InEnvironment(fork_server, {"GLOO_SOCKET_IFNAME": "nowhere"})
-    record = run_trial(Trial("vit", "tiny", "naive", "cpu", 2), Bench(server, Stack(PACKAGES, None), None, tmp_path), 8)
+    trial = Trial("vit", "tiny", "naive", "cpu", 2, micro_batch=8)
+    record = run_trial(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path))
     assert record.status == "crashed"
     assert [(job.arguments["start"], job.arguments["largest"]) for job in server.jobs] == [(8, 8), (1, 4)]
 

@@ -437,9 +437,8 @@ class Rehearsal:
                 rehearsal.events.append(f"{self.arm} loads")
                 self.imports = rehearsal.imported.get(self.arm.partition("/")[0])
 
-        def run_trial(trial: Trial, bench: Bench, start: int) -> Record:
+        def run_trial(trial: Trial, bench: Bench) -> Record:
             arm = bench.server.arm  # type: ignore[union-attr]
-            assert start == (trial.micro_batch or 1)
             before = rehearsal.events.count(f"{arm} {trial.id}")
             rehearsal.events.append(f"{arm} {trial.id}")
             rehearsal.benches.append(bench)

@@ -33,7 +33,7 @@ def main(folder: Path) -> int:
         return follow(node, server, logs, "cpu", 1, cuda=False)
 
     model = {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False}
-    fit = model | {"start": 1, "largest": 1, "timed": False}
+    fit = model | {"start": 1, "largest": 1}
     steps = {"compiled": False, "micro_batch": 1, "accumulation": 1, "steps": 10**6, "check_extrapolation": False}
     output = {}
     with Leader(node, server, "cpu") as leader:

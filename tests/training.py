@@ -730,16 +730,6 @@ def asked_at_work(rank: Rank, seconds: float) -> dict[str, Any]:
     return {"output": output, "slept": slept, "during": during}
 
 
-def uncompiled(rank: Rank, times: list[float]) -> tuple[float, float]:
-    """What counts of micro-steps and updates that take these times in turn."""
-    taken = iter(times)
-    patched: Any = phases
-    patched.synchronised = lambda device, work: next(taken)
-    described = models.find("pythia-160m", "tiny")
-    built = engine.build(described, Settings.parse("naive"), rank, 1, False, tf32=False)
-    return phases._uncompiled(rank, built, {})
-
-
 def overflowing(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     """A phase of a trial whose loss is so large that fp16 gradients overflow at the first loss scales: how many updates
     were skipped in all, and of how many the phase tells."""

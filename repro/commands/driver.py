@@ -132,13 +132,16 @@ class Driver:
         self._begun = True
         if self._health:
             say(self._health)
+        if run.options.best is not None:
+            from ..run.best_predicted import choose_best
+
+            run.load()  # first, as what does not import here cannot be the best
+            choose_best(run, run.options.best)
         self.reporter.start(run)
         run.load()
-        if run.options.search == "guided":
-            from ..run.guided import guide
-
-            guide(run)
         run.project()
+        skipped = {_case(trial.id) for trial in run.trials} - {_case(trial.id) for trial in run.chosen}
+        session.items[:] = [item for item in session.items if item.name not in skipped]
         order = {_case(trial.id): number for number, trial in enumerate(run.trials)}
         session.items.sort(key=lambda item: order.get(item.name, len(order)))
 

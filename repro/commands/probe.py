@@ -65,7 +65,7 @@ def main(given: argparse.Namespace) -> int:
     words = f" --processes {max(counts)}" if not devices else ""
     summary = (
         f"Measured here, of each device while all of them work; kept in {given.out}. {command()} predict --probes "
-        f"{shell_words([given.out])} predicts this machine, {command()} run --search guided{words} probes for itself."
+        f"{shell_words([given.out])} predicts this machine, {command()} run --search 3{words} probes for itself."
     )
     print(f"\n{prose(summary, given.format)}")
     return 0

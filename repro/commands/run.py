@@ -21,7 +21,7 @@ from ..paper.gpus import catalogue_file
 from ..paper.settings import Attention
 from ..paper.tables import COUNTS, TOLERANCE
 from ..record import Trial
-from ..run.plan import Options, SearchMode, default_scale, methods_and_parts, other_sizes, trials
+from ..run.plan import Options, default_scale, methods_and_parts, other_sizes, trials
 from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
 from .custom_models import add_models
@@ -63,10 +63,10 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--search",
-        choices=get_args(SearchMode),
+        metavar="exhaustive|N",
         default="exhaustive",
-        help="exhaustive: all combinations of the search, as in the paper; guided: those that may be the fastest, in "
-        "predicted order (implies --methods all)",
+        help="exhaustive: all settings asked for, as in the paper (default); N, such as 3: naive, free lunch and the N "
+        "settings of the whole search that are predicted to be the fastest",
     )
     add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add(
@@ -114,8 +114,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     add(
         "--project",
         metavar="2,4,8",
-        help="also measure one rank of so many GPUs, or processes, and model its communication with the others, which "
-        "need not exist: see docs/projection.md",
+        help="also project to so many GPUs, or processes, which need not exist: from one rank of them, or where "
+        "nothing is sharded from a trial on fewer; see docs/projection.md",
     )
     add("--check-projection", action="store_true", help="also project what is measured, and report the error")
     add("--strict-projection", action="store_true", help="let a projected cell that differs fail the run")
@@ -230,7 +230,7 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         attention=given.attention,
         check_extrapolation=given.check_extrapolation,
         nodes=nodes,
-        search=given.search,
+        search=_search(given.search),
         clock=given.by,
         projected=_projected(given, counts),
         strict_projection=given.strict_projection,
@@ -242,8 +242,8 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
     _check_modern(options)
     if options.projected:
         _check_projected(options)
-    if options.search == "guided":
-        _check_guided(options)
+    if options.best is not None:
+        _check_search(options)
     _check_counts(options)
     _check_micro_batches(options)
     if options.added and options.methods == "naive":
@@ -259,7 +259,7 @@ def _check_modern(options: Options) -> None:
         ("--with", options.added),
         ("--project", options.projected),
         ("--micro-batches", options.micro_batch or options.other_micro_batches),
-        ("--search guided", options.search == "guided"),
+        (f"--search {options.search}", options.best is not None),
     ):
         if there:
             raise UserError(f"--methods modern chooses its trials itself: leave out {option}")
@@ -365,24 +365,38 @@ def _check_projected(options: Options) -> None:
     """Raise UserError where the other ranks of a trial cannot be projected."""
     for id in options.models:
         models.find_traced(id)  # the time model takes the bytes of communication from traces
-    if options.search == "guided":
-        raise UserError("--project: a guided search knows measured counts only; leave out --search guided")
+    if options.best is not None:
+        raise UserError(
+            f"--project: a search of the best predicted is of measured counts; leave out --search {options.search}"
+        )
     if options.nodes > 1:
         raise UserError(f"--project: it projects from one machine, this run was launched on {options.nodes}")
 
 
-def _check_guided(options: Options) -> None:
+def _search(asked: str) -> str:
+    """Return `exhaustive`, or a positive number in digits."""
+    if asked == "exhaustive":
+        return asked
+    if not asked.isdecimal():
+        raise UserError(
+            f"--search {asked}: expected exhaustive or a number; --search N measures naive, free lunch and the N best "
+            "predicted settings"
+        )
+    return str(formats.count(asked, "--search"))
+
+
+def _check_search(options: Options) -> None:
+    """Raise UserError for options that a search of the best predicted settings does not go with."""
+    asked = f"--search {options.search}"
     if options.added or options.micro_batch or options.other_micro_batches:
         option = "--with" if options.added else "--micro-batches"
-        raise UserError(f"--search guided measures the paper's search alone: leave out {option}, or {_EXHAUSTIVE}")
+        raise UserError(f"{asked} chooses from the paper's search alone: leave out {option}, or {_EXHAUSTIVE}")
     for id in options.models:
         models.find_traced(id)
     if options.methods not in (None, "all"):
-        raise UserError(f"--search guided orders the whole search: use it with --methods all, not {options.methods}")
+        raise UserError(f"{asked} chooses from the whole search: use it with --methods all, not {options.methods}")
     if options.nodes > 1:
-        raise UserError(
-            f"--search guided knows one node only, this run was launched on {options.nodes}: use --search exhaustive"
-        )
+        raise UserError(f"{asked} knows one node only, this run was launched on {options.nodes}: {_EXHAUSTIVE}")
 
 
 def _tolerance(asked: str) -> float:

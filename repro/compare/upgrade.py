@@ -313,7 +313,7 @@ class _Opened:
     def measure(self, trial: Trial, scheduler: str | None = None) -> Record:
         """Run a trial in a process of its own; `scheduler` is the address for interleaving."""
         self.load()
-        return run_trial(trial, replace(self.bench, scheduler=scheduler), trial.micro_batch or 1)
+        return run_trial(trial, replace(self.bench, scheduler=scheduler))
 
     def keep(self, record: Record, pair: str | None = None) -> Record:
         """Write a record to the arm's results, and return it. `pair` is None for a search."""

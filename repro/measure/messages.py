@@ -47,7 +47,6 @@ class Model:
 class Fit(Model):
     start: int
     largest: int
-    timed: bool
 
     def check(self) -> None:
         super().check()

@@ -32,7 +32,6 @@ from .probes import NotCountedError, profiled
 from .rank import SEED, STACK_STARTED, Rank
 from .rank_reports import PARTS, FirstStep, Measured, Report
 
-_UNCOMPILED = 3  # steps, of which the fastest counts
 _LOSSES = 4  # of the first micro-steps: enough to distinguish other numerics from rounding
 _LEAST_SECONDS = 1.0  # of work for an energy counter that moves every 0.1 s
 _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped update
@@ -40,13 +39,10 @@ _SCALE_TRIES = 24  # the scale starts at 2^16 and halves with every skipped upda
 _COMPLAINT = re.compile(r"^.*(?:\b(?:error|fatal)\s*:|\bld: cannot find |undefined reference to ).*$", re.MULTILINE)
 
 
-def fit(
-    rank: Rank, recipe: str, scale: Scale, settings: str, tf32: bool, start: int, largest: int, timed: bool = False
-) -> None:
+def fit(rank: Rank, recipe: str, scale: Scale, settings: str, tf32: bool, start: int, largest: int) -> None:
     """Run one training step at each divisor of `largest` from micro batch `start` on, and report each that fits and the
     bytes it took. Nothing is compiled: compiling changes speed, not memory (Appendix F). It ends at `largest`, or out
-    of memory. At a `start` above 1 it runs two steps, as Adam has no moments at the first one yet. With `timed` it also
-    reports how long steps take at each size."""
+    of memory. At a `start` above 1 it runs two steps, as Adam has no moments at the first one yet."""
     peak = Peak(rank.cuda)
     model = models.find(recipe, scale)
     wanted = Settings.parse(settings)
@@ -71,8 +67,6 @@ def fit(
         if first:
             _report_what_ran(rank, built, model, wanted, tf32, watch)
         rank.report(Report(fits=size, peak=taken))  # after the check above: what ran in another way does not fit
-        if timed:
-            rank.report(Report(uncompiled=[size, *_uncompiled(rank, built, batch)]))
         del batch
         if rank.cuda:
             torch.cuda.empty_cache()
@@ -324,18 +318,6 @@ def _end_compiler() -> None:
     module = sys.modules.get("torch._inductor.async_compile")
     if module is not None:
         module.shutdown_compile_workers()
-
-
-def _uncompiled(rank: Rank, built: engine.Engine, batch: dict[str, torch.Tensor]) -> tuple[float, float]:
-    """Return the seconds of the fastest micro-step and of the fastest update, of a few."""
-    steps = [
-        (
-            synchronised(rank.device, lambda: built.micro_step(batch, reduce=True)),
-            synchronised(rank.device, built.update),
-        )
-        for _ in range(_UNCOMPILED)
-    ]
-    return min(micro_step for micro_step, _ in steps), min(update for _, update in steps)
 
 
 def _until_applied(built: engine.Engine, batch: dict[str, torch.Tensor]) -> None:

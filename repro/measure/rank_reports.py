@@ -22,16 +22,14 @@ class FirstStep:
 @dataclass(frozen=True)
 class Report:
     """One report of a rank at work: the seconds from sending the job to its first step (`started`); its GPU's memory
-    and what was used before; its first step; a micro batch that `fits` and its `peak`; a micro batch and its seconds of
-    an `uncompiled` micro-step and update; the raw times of the authors' sequence; the seconds that something was timed,
-    with the CPU seconds of all processes and of the rank in them."""
+    and what was used before; its first step; a micro batch that `fits` and its `peak`; the raw times of the authors'
+    sequence; the seconds that something was timed, with the CPU seconds of all processes and of the rank in them."""
 
     started: float | None = None
     gpu_memory: tuple[int, int | None] | None = None
     first_step: FirstStep | None = None
     fits: int | None = None
     peak: int | None = None
-    uncompiled: list[float] | None = None
     authors: Times | None = None
     cpu_use: tuple[float, float, float] | None = None
 

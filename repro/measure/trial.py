@@ -81,14 +81,11 @@ _REMEDIES: dict[str, str] = {
 _BUILD_SECONDS = 1800.0
 _NOT_EVEN_1 = "not even a micro batch of 1 fits"
 
-Weigh = Callable[[Record, int], tuple[float, str] | None]
 
-
-def run_trial(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = None, alone: bool = False) -> Record:
-    """Run a trial and return its record; `start` is the first micro batch of the search. With `alone` the trial's micro
-    batch is the only one that is tried. Raises only for an interruption, and UserError where a link would have logs
-    leave the folder. `weigh` is called before a model is compiled, which can take longer than all else, with the record
-    so far and the micro batch; where it returns a bound and a reason, the trial ends there, `skipped`."""
+def run_trial(trial: Trial, bench: Bench, alone: bool = False) -> Record:
+    """Run a trial and return its record. A micro batch of the trial's own is where the search for one that fits begins,
+    and goes down from; with `alone` it is the only one that is tried. Raises only for an interruption, and UserError
+    where a link would have logs leave the folder."""
     started = time.monotonic()
     recipe, settings = trial.recipe_and_settings
     compiled, tf32 = support.compiles(recipe, settings), support.uses_tf32(settings, bench.stack)
@@ -103,7 +100,7 @@ def run_trial(trial: Trial, bench: Bench, start: int = 1, weigh: Weigh | None = 
             return record
         started = time.monotonic()  # no trial's time includes loading or compiling the stack
         ranks = _Ranks(trial, bench, tf32, started + trial.timeout)
-        _measure(ranks, recipe, settings, record, start, weigh, alone)
+        _measure(ranks, recipe, settings, record, alone)
         if record.status == "timed_out":
             limit = f"{significant(trial.timeout)} s" if trial.timeout < 10 else duration(trial.timeout)
             late = f"the trial did not end within its time limit of {limit}"
@@ -182,9 +179,7 @@ class _Ranks:
         return status, outcomes
 
 
-def _measure(
-    ranks: _Ranks, recipe: Recipe, settings: Settings, record: Record, start: int, weigh: Weigh | None, alone: bool
-) -> None:
+def _measure(ranks: _Ranks, recipe: Recipe, settings: Settings, record: Record, alone: bool) -> None:
     """Fill the record: search for the micro batch, then time the step."""
     trial, bench = ranks.trial, ranks.bench
     record.log = ranks.log.name
@@ -193,14 +188,9 @@ def _measure(
     if bench.cuda and settings.library == "deepspeed":
         bench.server.clean_build_caches()  # a rank killed while it builds DeepSpeed's operators leaves a lock
     share = recipe.batch_size // trial.world
-    if not record.as_run.compiled:
-        weigh = None
-    fit = partial(ranks.attempt, "fit", timed=weigh is not None)
     largest = min(share, trial.micro_batch or models.micro_batch_limit(recipe, trial.world))
-    micro_batch = _fit(fit, largest, largest if alone else start, record, alone)
-    if micro_batch and weigh is not None and (skipped := weigh(record, micro_batch)) is not None:
-        record.status, (record.guidance.bound, record.reason) = "skipped", skipped
-    elif micro_batch:
+    micro_batch = _fit(partial(ranks.attempt, "fit"), largest, trial.micro_batch or 1, record, alone)
+    if micro_batch:
         _time(ranks, recipe, record, micro_batch, alone)
     if alone and record.status == "out_of_memory":
         record.reason = record.reason.replace(_NOT_EVEN_1, f"micro batch {largest} does not fit")
@@ -342,8 +332,6 @@ def _take_reports(first: RankOutcome, record: Record) -> None:
     for report in first.reports:
         if report.started is not None:
             record.observed.start_seconds = report.started
-        if report.uncompiled is not None:
-            record.guidance.uncompiled.append(report.uncompiled)
         if (step := report.first_step) is not None:
             record.as_run, record.stack_started = step.as_run, step.stack_started
             record.warnings += step.warnings

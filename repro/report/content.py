@@ -448,8 +448,8 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
     naive = ", and naive settings" if NAIVE in tried else ""
     searched = len(tried & space)
     says = [f"{searched} of the {len(space)} settings of the paper's search {were(searched)} tried{naive}."]
-    if search.guided:
-        says.append(f"Guided by predictions: {search.guided}.")
+    if search.skipped:
+        says.append(f"Of the best predicted: {search.skipping}.")
     if search.fastest is not None:
         best = (
             f"{search.fastest}: {significant(search.steps[search.fastest])} s a training step {BY_CLOCK[search.clock]}"
@@ -460,7 +460,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
         if verdict.place == (search.model, search.device, search.count) and verdict.projected == of_one:
             says.append(f"{verdict_entry(verdict).message}.")
     if of_one:
-        says.append("One rank was measured, what the others add is modelled: these times verify nothing.")
+        says.append("One device was measured, what the others add is modelled: these times verify nothing.")
     if runs.several:
         says.append(f"Measured in {_folders(search, runs)}.")
     nearest = nearest_paper_gpu(runs.run_of(search.trials[0]).devices)

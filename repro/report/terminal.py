@@ -105,7 +105,7 @@ def report(
                 "headline": " ".join(opening(verdicts, records)),
                 "tolerance": verdicts[0].tolerance,
                 "summary": summary(verdicts, devices, records, environments),
-                "searches": [_search(each) for each in searches(records) if each.guided],
+                "searches": [_search(each) for each in searches(records) if each.skipped],
                 "methods": method_rows(records),
                 "ablation": ablation_rows(records),
             }
@@ -126,9 +126,9 @@ def report(
     if methods := method_rows(records):
         lines = [LEGEND, *(f"{line}." for line in method_losses(records))]
         parts += ["METHODS OF YOUR OWN", render(methods, "text"), "\n".join(_bullets(lines))]
-    guided = [f"{each.model} on {each.machine}: {each.guided}." for each in searches(records) if each.guided]
-    if guided:
-        parts += ["GUIDED SEARCH", "\n".join(_bullets(guided))]
+    skipping = [f"{each.model} on {each.machine}: {each.skipping}." for each in searches(records) if each.skipped]
+    if skipping:
+        parts += ["SEARCH AMONG THE BEST PREDICTED", "\n".join(_bullets(skipping))]
     if errors := projection_errors(records):
         parts += ["PROJECTED AGAINST MEASURED", "\n".join(_bullets(errors))]
     found = notes(records)
@@ -156,7 +156,6 @@ def _search(search: Search) -> dict[str, Any]:
         "tried": len(search.tried),
         "skipped": len(search.skipped),
         "seconds": search.seconds,
-        "exhaustive_seconds_estimated": search.exhaustive_seconds,
     }
 
 
@@ -446,11 +445,12 @@ def projection_errors(records: Sequence[Record]) -> list[str]:
         if record.origin == "measured" or beside is None or not (record.derived.true_step and beside.derived.true_step):
             continue
         steps = [each.derived.true_step or 0.0 for each in (record, beside)]
-        peaks = [(each.observed.peak_memory or 0) / _GIB for each in (record, beside)]
+        peaks = [f"{significant(peak / _GIB)}" for each in (record, beside) if (peak := each.observed.peak_memory)]
+        held = f"; peak {peaks[0]} and {peaks[1]} GiB" if len(peaks) == 2 else ""
         lines.append(
             f"{record.recipe}, {record.machine}, {record.settings}: a step of {significant(steps[0])} s is projected, "
             f"{significant(steps[1])} s measured ({steps[0] / steps[1] - 1:+.0%}); MBS {record.batch.micro_batch} and "
-            f"{beside.batch.micro_batch}; peak {significant(peaks[0])} and {significant(peaks[1])} GiB."
+            f"{beside.batch.micro_batch}{held}."
         )
     return lines
 

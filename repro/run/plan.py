@@ -20,7 +20,6 @@ from ..record import DEFAULT, Clock, Trial
 Planned = Literal["published", "naive", "free-lunch", "all"]
 ModernMethods = Literal["modern", "modern:exact"]
 Methods = Literal[Planned, ModernMethods]
-SearchMode = Literal["exhaustive", "guided"]
 
 _SAFETY = 3.0  # time limit over the estimate: in results/h100 trials that ran took up to 2 times theirs
 
@@ -34,8 +33,9 @@ class Options:
 
     `counts` are numbers of GPUs, or of processes on a CPU; `projected` are more, of which one device is measured.
     Memory is in bytes per rank, times are in seconds; `trial_timeout` None derives each trial's limit from its
-    estimate. `nodes` is the number that the run was launched on. `clock` judges cells and decides which settings are
-    the fastest. Each of `added` is a user's methods, which all settings with free lunch are also measured with.
+    estimate. `nodes` is the number that the run was launched on. `search` is `exhaustive`, a number of settings in
+    digits, or in older folders `guided`. `clock` judges cells and decides which settings are the fastest. Each of
+    `added` is a user's methods, which all settings with free lunch are also measured with.
     `micro_batch` is the only one that is measured, None for the largest power of two that fits; `other_micro_batches`
     adds the largest other divisor of the batch. Of modern training, `parts` are those that a user named, in place of
     all that serve a model.
@@ -53,7 +53,7 @@ class Options:
     attention: Attention = "sdpa"
     check_extrapolation: bool = False
     nodes: int = 1
-    search: SearchMode = "exhaustive"
+    search: str = "exhaustive"
     clock: Clock = DEFAULT
     projected: tuple[int, ...] = ()
     strict_projection: bool = False
@@ -61,6 +61,11 @@ class Options:
     micro_batch: int | None = None
     other_micro_batches: bool = False
     parts: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> int | None:
+        """Return how many of the best predicted settings are measured beside naive and free lunch; None for all."""
+        return int(self.search) if self.search.isdecimal() else None
 
     @property
     def modern(self) -> bool:
@@ -178,7 +183,7 @@ def limited(planned: Iterable[Trial], timeout: float | None, estimate: Callable[
 def _methods(options: Options, recipe: Recipe, gpu: Gpu | None, count: int, on_gpus: bool) -> list[Settings]:
     if options.added and options.methods is None:
         return [FREE_LUNCH]
-    if options.methods is not None or options.search == "guided":
+    if options.methods is not None or options.search != "exhaustive":
         return settings_for(recipe, options.methods or "all", gpu, count, on_gpus)
     if on_gpus:
         return settings_for(recipe, "published", gpu, count)

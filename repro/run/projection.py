@@ -1,4 +1,8 @@
-"""Projections: trials of which one device is measured, and what it would take longer with the others, modelled."""
+"""Projections: trials on more devices than there are, from a measured rank of them, or from a trial on fewer.
+
+Where settings shard, one rank runs beside others that do not exist, and its communication is modelled. Where they shard
+nothing, each device does what it does with fewer: the measurement there is multiplied by the ratio of two predictions.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,9 @@ from ..predict.forecast import trace_of
 from ..predict.hardware import Machine
 from ..predict.time import StepModel
 from ..predict.traces import nearest_here
-from ..record import Record, Trial, derive
+from ..record import RawTimes, Record, Times, Trial, derive
 from ..validity import Answer
+from .plan import other_sizes
 
 
 class Projection:
@@ -25,7 +30,7 @@ class Projection:
         self._known, self._links, self._host = known, links, host
 
     def complete(self, record: Record, gpu: Gpu | None) -> Record:
-        """Add the modelled seconds to a record that ran, and derive its values anew."""
+        """Add the modelled seconds to a record of settings that shard, which ran, and derive its values anew."""
         if not Answer.of(record).was_timed:
             return record
         recipe, settings = record.recipe_and_settings
@@ -61,40 +66,86 @@ class Projection:
         _, constants = here(self._known, count, None)
         return int(constants.allowance.group)
 
-    def of_one(self, trial: Trial, one: Record | None) -> Record | None:
-        """Return the record of a trial that shards nothing from that of the same settings on one device, where each of
-        several devices does the same: it has the same micro batch, if its share of the batch is as large. None where
-        that has to be measured."""
-        recipe, settings = trial.recipe_and_settings
-        if one is None or settings.library != "torch" or trial.check_extrapolation or recipe.batch_size % trial.world:
-            return None
-        if one.device == "cpu":  # each of several has a share of the cores
-            return None
-        answer, share = Answer.of(one), recipe.batch_size // trial.world
+    def multiplied(self, trial: Trial, base: Record, gpu: Gpu | None) -> Record:
+        """Return the record of a trial that shards nothing, from that of the same settings on fewer devices. Its micro
+        batch is the largest that is no larger, divides a device's share of the batch, and leaves room for connecting
+        more devices."""
         found = replace(
-            one,
-            id=trial.id,
-            count=trial.count,
-            origin="projected",
-            measured_on=trial.measured_on,
-            wall_seconds=0.0,
+            base, id=trial.id, count=trial.count, origin="projected", measured_on=trial.measured_on, wall_seconds=0.0
         )
-        if answer is Answer.DOES_NOT_FIT:
+        if not Answer.of(base).was_timed:
             return found
-        micro_batch = one.batch.micro_batch
-        if answer is not Answer.TIMED or micro_batch is None or (one.batch.compared_micro_batch or 0) > share:
-            return None
-        if share % micro_batch:
-            return None
-        if not self._leaves_room(one, trial.count):
-            return None
-        return replace(found, batch=replace(one.batch, accumulation=share // micro_batch))
+        most = base.batch.micro_batch or 1
+        sizes = (size for size in _sizes(trial) if size <= most and self._leaves_room(base, trial.count, size))
+        if (size := next(sizes, None)) is None:
+            reason = f"connecting {trial.count} devices has no room beside any micro batch up to {most}"
+            found = Record.of(trial, "out_of_memory", reason, "shard, or take activation checkpointing")
+            found.batch.peaks, found.batch.full = base.batch.peaks, base.batch.full
+            return found
+        accumulation = found.recipe_and_settings[0].batch_size // trial.world // size
+        found.batch = replace(base.batch, micro_batch=size, accumulation=accumulation, authors_micro_batch=None)
+        found.times, found.communication = self._scaled(base, trial, size)
+        found.sharing = dict.fromkeys(found.communication, 0.0)
+        seen = base.observed
+        found.observed = replace(
+            seen,
+            gpu_state=seen.gpu_state and seen.gpu_state[:1],
+            mean_power=seen.mean_power and seen.mean_power[:1],
+            peak_memory=seen.peak_memory if size == most else None,
+            whole_steps=None,
+            extrapolation_error=None,
+        )
+        found.derived = derive(found, gpu)
+        return found
 
-    def _leaves_room(self, one: Record, count: int) -> bool:
-        """Return whether connecting to others would still fit beside what one device took."""
-        limits = [state["memory_bytes"] or 0.0 for state in one.batch.full if "memory_bytes" in state]
-        if not limits or not one.batch.peaks:
+    def _scaled(self, base: Record, trial: Trial, size: int) -> tuple[RawTimes, dict[str, float]]:
+        """Return the first rank's times, each part of a step multiplied by its prediction on all devices over that of
+        what was measured; and of each part the communication on all devices, in proportion."""
+        recipe, settings = trial.recipe_and_settings
+        machine, rates = self._machine(trial.count, trial.memory_limit)
+        fewer, their_rates = replace(machine, gpus=base.count), rates
+        if isinstance(self._known, Probes):  # processes share the CPU's cores: each number of them was probed
+            fewer, their_rates = self._machine(base.count, trial.memory_limit)
+        trace = trace_of(recipe, machine, settings, nearest_here())
+        model = StepModel(recipe, trace, settings, machine, rates)
+        theirs = StepModel(recipe, trace, settings, fewer, their_rates)
+        computing = model.micro_step(size).seconds - model.exchange()
+        reducing = theirs.micro_step(base.batch.micro_batch or size).seconds
+        of_authors = theirs.micro_step(base.batch.compared_micro_batch or size).seconds
+        ratios = {
+            "without": computing / (reducing - theirs.exchange()),
+            "with": computing / reducing,
+            "update": model.update() / theirs.update(),
+        }
+        exchanging = median(base.times.device_times[0]["with"]) * model.exchange() / reducing
+        times = RawTimes(
+            [_times(base.times.host[0], ratios | {"with": computing / of_authors})],
+            [_times(base.times.device_times[0], ratios)],
+            [_times(base.times.synchronised[0], ratios)],
+        )
+        return times, {"without": 0.0, "with": exchanging, "update": 0.0}
+
+    def _leaves_room(self, base: Record, count: int, size: int) -> bool:
+        """Return whether connecting `count` devices would fit beside what this micro batch took."""
+        limits = [state["memory_bytes"] or 0.0 for state in base.batch.full if "memory_bytes" in state]
+        if not limits:
             return True  # nothing ran out
         _, constants = here(self._known, count, None)
         room = min(limits) - constants.allowance.context - constants.allowance.group
-        return max(size for _, size in one.batch.peaks) <= room
+        return all(took <= room for fitted, took in base.batch.peaks if fitted == size)
+
+
+def _sizes(trial: Trial) -> list[int]:
+    """Return the micro batches that a trial may have, largest first."""
+    if trial.micro_batch is not None:
+        return [trial.micro_batch]
+    recipe, _ = trial.recipe_and_settings
+    if trial.no_power_of_two:
+        return other_sizes(recipe.batch_size, trial.world)
+    share = recipe.batch_size // trial.world
+    largest = share & -share  # the largest power of two that divides it
+    return [largest >> shift for shift in range(largest.bit_length())]
+
+
+def _times(measured: Times, ratios: dict[str, float]) -> Times:
+    return {part: [ratios[part] * seconds for seconds in times] for part, times in measured.items()}

@@ -25,7 +25,7 @@ from ..measure.rank import SEED
 from ..measure.trial import Bench, run_trial
 from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
-from ..record import AsRun, Guidance, Record, Trial
+from ..record import AsRun, Record, Trial
 from ..validity import Answer, believed, is_final, larger_may_fit
 from .plan import Options, limited, other_sizes, trials
 from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
@@ -33,7 +33,6 @@ from .results import BENCHMARK, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDIC
 from .verdict import Verdict, judge
 
 if TYPE_CHECKING:
-    from ..predict.guide import Guide
     from .projection import Projection
 
 
@@ -48,8 +47,7 @@ class Run:
     It takes the valid records of earlier runs, and says on stderr which others there are: their trials wait again.
 
     `devices` are the GPUs it runs on, none means the CPU. Of its `trials` those `chosen` are measured, at first all.
-    With a `node` it leads a run on several. `methods` are the files of its settings' own methods. Its `guides` guide
-    searches, by recipe and count; without them it is exhaustive.
+    With a `node` it leads a run on several. `methods` are the files of its settings' own methods.
     """
 
     def __init__(
@@ -79,7 +77,6 @@ class Run:
             trained=_TRAINED if options.added else 0,
         )
         self._started = time.monotonic()
-        self.guides: dict[tuple[str, int], Guide] = {}
         self.projection: Projection | None = None
         self._imports: Imports | None = None
 
@@ -132,6 +129,22 @@ class Run:
         """Measure these of its trials alone."""
         self._chosen = {trial.id for trial in trials}
 
+    def skip_but(self, taken: Sequence[Trial], trials: Iterable[Trial]) -> None:
+        """Measure only those `taken` of these trials, in this order and before all others; keep a record that says so
+        of each of the rest."""
+        first = {trial.id: place for place, trial in enumerate(taken)}
+        skipped = {trial.id for trial in trials} - first.keys()
+        self.trials.sort(key=lambda trial: first.get(trial.id, len(first)))
+        for trial in self.chosen:
+            if trial.id in skipped and self.finished(trial) is None:
+                tf32 = support.uses_tf32(trial.recipe_and_settings[1], self.bench.stack)
+                self.keep(Record.of(trial, "skipped", self._not_best, _EXHAUSTIVE, AsRun(asked_tf32=tf32)))
+        self._chosen -= skipped
+
+    @property
+    def _not_best(self) -> str:
+        return f"it is not among the {self.options.best} best predicted"
+
     @property
     def chosen(self) -> list[Trial]:
         return [trial for trial in self.trials if trial.id in self._chosen]
@@ -181,49 +194,34 @@ class Run:
 
     def estimate(self, trial: Trial) -> float:
         """About how many seconds a trial takes; none where something is in its way."""
-        return self._estimate(trial) if self.can_run(trial) else 0.0
+        return self._estimate(trial) if self.can_run(trial) and not _is_multiplied(trial) else 0.0
 
     def record(self, trial: Trial, note: Callable[[Record], None] = lambda record: None) -> Record | None:
-        """Measure a trial, or skip it as its guide says. Return its record, which is on disk then, with what `note` has
-        put into it; None where the time budget would not suffice."""
-        settings = Settings.parse(trial.settings)
-        guide = self.guides.get((trial.recipe, trial.count)) if self.can_run(trial) else None
-        tf32 = support.uses_tf32(settings, self.bench.stack)
-        if guide is not None and (skipped := guide.skips(settings)) is not None:
-            bound, reason = skipped
-            guidance = Guidance(bound=bound, bound_clock=guide.clock)
-            return self.keep(Record.of(trial, "skipped", reason, _EXHAUSTIVE, AsRun(asked_tf32=tf32), guidance))
+        """Measure a trial. Return its record, which is on disk then, with what `note` has put into it; None where the
+        time budget would not suffice."""
         left = self.left
         if self.estimate(trial) > left:
             return None
-        size = guide.size(settings) if guide is not None else 0
         self.results.check()
-        if (same := self._of_one(trial)) is not None:
-            return self.keep(same)
+        if _is_multiplied(trial) and self.projection is not None and self.can_run(trial):
+            return self.keep(self._multiplied(trial, self.projection))
         try:
-            weigh = guide.weigh if guide is not None else None
             bench = self._bench_of(trial)
             limited_trial = replace(trial, timeout=min(trial.timeout, left))
             if trial.no_power_of_two:
                 record = self._of_another_size(limited_trial, bench)
             else:
-                alone = trial.micro_batch is not None
-                record = run_trial(limited_trial, bench, max(1, size), weigh, alone)
+                record = run_trial(limited_trial, bench, alone=trial.micro_batch is not None)
         except KeyboardInterrupt:
             reason, remedy = "the run was interrupted", "run it again"
+            tf32 = support.uses_tf32(Settings.parse(trial.settings), self.bench.stack)
             self.keep(Record.of(trial, "interrupted", reason, remedy, AsRun(asked_tf32=tf32)))
             raise
         self._keep_imports()
         if record.status == "timed_out" and left < trial.timeout:
             return None  # the budget's limit says nothing of the trial
-        if record.status == "skipped":
-            record.remedy, record.guidance.bound_clock = _EXHAUSTIVE, self.options.clock
         if trial.measured_on is not None and self.projection is not None:
             record = self.projection.complete(record, self.bench.gpu)
-        if guide is not None:
-            record.guidance.predicted_micro_batch = size
-            record.guidance.predicted_step = guide.seconds(settings, size) if size else None
-            guide.learn(record)
         note(record)
         return self.keep(record)
 
@@ -244,7 +242,7 @@ class Run:
         from .projection import Projection
 
         folder, links, host = self.results.folder, None, None
-        found = known_machine(self.bench, self.devices, folder, self.options.projected)
+        found = known_machine(self.bench, self.devices, folder, (*self.options.counts, *self.options.projected))
         if self.devices:
             links = links_of(self.bench, self.devices, folder)
         if links is not None:
@@ -254,13 +252,14 @@ class Run:
             say(f"memory of the host: {host / 1e9:.0f} GB/s, which projected GPUs that offload share")
         self.projection = Projection(found, links, host)
 
-    def _of_one(self, trial: Trial) -> Record | None:
-        """Return the record of a projected trial that need not run, as one device has already done what it would."""
-        if trial.measured_on is None or self.projection is None:
-            return None
-        one = self._records.get(replace(trial, count=1, measured_on=None).id)
-        record = self.projection.of_one(trial, one)
-        return record and self.projection.complete(record, self.bench.gpu)
+    def _multiplied(self, trial: Trial, projection: Projection) -> Record:
+        """Return the record of a projected trial that does not run, from the same settings on the fewest devices."""
+        for count in sorted(self.options.counts):
+            base = self._records.get(replace(trial, count=count, measured_on=None).id)
+            if count < trial.count and base is not None and Answer.of(base).ended:
+                return projection.multiplied(trial, base, self.bench.gpu)
+        reason = "nothing is measured of these settings on fewer devices, which this projection multiplies"
+        return Record.of(trial, "unsupported", reason, "measure them too: without -k, or with a larger --budget")
 
     def _bench_of(self, trial: Trial) -> Bench:
         if trial.measured_on is None or self.projection is None:
@@ -314,7 +313,7 @@ class Run:
         if record.status == "timed_out":
             standing = record.wall_seconds >= trial.timeout
         elif record.status == "skipped":
-            standing = self.options.search == "guided" and record.skipped_by(self.options.clock)
+            standing = record.reason == self._not_best
         else:
             standing = is_final(record) and not larger_may_fit(record)  # others may leave more room by now
             if self.bench.trained and record.status == "ok" and record.observed.trained_losses is None:
@@ -324,3 +323,8 @@ class Run:
     def can_run(self, trial: Trial) -> bool:
         """Return whether nothing is known that keeps a trial from running."""
         return self.bench.obstacle(trial) is None
+
+
+def _is_multiplied(trial: Trial) -> bool:
+    """Return whether a trial is projected from one on fewer devices: it shards nothing, and need not run."""
+    return trial.measured_on is not None and trial.recipe_and_settings[1].library == "torch"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import mean, median
+from statistics import median
 
 from .. import models
-from ..machine.support import compiles
 from ..models.recipe import Scale
 from ..paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from ..record import DEFAULT, Clock, OnMachine, Origin, Record, days_of_steps
@@ -89,7 +88,7 @@ class Search(OnMachine):
 
     @property
     def skipped(self) -> list[Record]:
-        """Return the trials that a guided search skipped because they could not be the fastest."""
+        """Return the trials that were not measured, as others were predicted to be faster."""
         return [trial for trial in self.standing.values() if Answer.of(trial) is Answer.SKIPPED]
 
     @property
@@ -98,29 +97,13 @@ class Search(OnMachine):
         return sum(trial.wall_seconds for trial in self.trials)
 
     @property
-    def exhaustive_seconds(self) -> float:
-        """Estimate `seconds` of a search without skipping: a skipped trial takes the mean time of the tried ones that
-        are equally compiled or not, else of all tried."""
-        took = [(compiles(*trial.recipe_and_settings), trial.wall_seconds) for trial in self.tried]
-        total = sum(trial.wall_seconds for trial in self.trials if Answer.of(trial) is not Answer.SKIPPED)
-        for trial in self.skipped:
-            compiled = compiles(*trial.recipe_and_settings)
-            alike = [seconds for one, seconds in took if one == compiled] or [seconds for _, seconds in took]
-            total += mean(alike) if alike else 0.0
-        return total
-
-    @property
-    def guided(self) -> str:
-        """Return a sentence on what guidance saved; empty for a search without predictions."""
-        tried = len({trial.settings for trial in self.tried})
+    def skipping(self) -> str:
+        """Return how many settings were measured, and how many not and why; empty where none was skipped."""
         if not self.skipped:
-            guided = any(trial.guidance.predicted_micro_batch is not None for trial in self.trials)
-            return f"{tried} settings tried in {self.seconds:.0f} s, none skipped" if guided else ""
-        return (
-            f"{tried} settings tried in {self.seconds:.0f} s, {len(self.skipped)} skipped, as predicted no faster than "
-            "the fastest even at best; all would have taken about "
-            f"{self.exhaustive_seconds:.0f} s (estimated)"
-        )
+            return ""
+        tried = len({trial.settings for trial in self.tried})
+        others = f"{len(self.skipped)} not, as others were predicted to be faster"
+        return f"{tried} settings tried in {self.seconds:.0f} s, {others}"
 
     @property
     def steps(self) -> dict[str, float]:

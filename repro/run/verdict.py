@@ -210,13 +210,9 @@ class _Judge:
         """Select the records of the cell's settings on its machine: naive ones in Table 4, all others in Table 1."""
         naive = self.cell.table == "4"
         records = tuple(record for record in standing(there).values() if (record.settings == NAIVE.id) == naive)
-        settled = {record.settings for record in records if self._settles(record)}
+        settled = {record.settings for record in records if feasible(record) is not None}
         failed = tuple(record for record in records if record.settings not in settled)
         return _Tried(records, settled, failed, set() if naive else self.readings - settled)
-
-    def _settles(self, record: Record) -> bool:
-        """Return whether the outcome of the record's settings is known, at least as a bound by this clock."""
-        return feasible(record) is not None or record.skipped_by(self.clock)
 
     def _not_searched(self, tried: _Tried) -> str:
         """Return why a cell of Table 1, the best of a search, cannot be judged by what ran; empty where it can."""

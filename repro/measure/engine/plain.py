@@ -18,14 +18,6 @@ from .base import HALF, Engine, Held, adam_moments, schedule
 FIRST_SCALE = 2.0**16  # torch's default
 
 
-def _as_it_is(_, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations that are text
-    """Return a bucket of gradients at once, where no other rank is there to reduce it with: the fake process group
-    returns none, which DistributedDataParallel does not take."""
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
-
-
 class PlainEngine(Engine):
     """An engine with torch's mixed precision: fp32 weights, autocast, and a scaled loss in fp16."""
 
@@ -41,8 +33,6 @@ class PlainEngine(Engine):
         self.scaler = torch.amp.GradScaler(self.rank.device.type, FIRST_SCALE, enabled=self.precision == "fp16")
         self.rank.join()
         self.parallel = modern.distributed(self.module, self.parts, self.rank.local if self.rank.cuda else None)
-        if self.rank.projected:
-            self.parallel.register_comm_hook(None, _as_it_is)  # type: ignore[operator]
         self._graphed = compiled and "cuda_graphs" in self.parts
         if self._graphed:
             modern.keep_gradients(self.module)
