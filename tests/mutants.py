@@ -502,11 +502,11 @@ MUTANTS = {
         "lambda value: float(int(value))",
         "tests/test_claims.py -k arithmetic_on_named_numbers",
     ),
-    "formulas-of-claims-above": Mutant(
-        "repro/claims/claim.py",
-        "if claim.formula or id in RECOMPUTED}",
-        "if claim.formula and id in RECOMPUTED}",
-        "tests/test_claims.py -k arithmetic_by_hand",
+    "formulas-least": Mutant(
+        "repro/claims/formulas.py",
+        '{"min": min, "max": max, "sum": added}',
+        '{"min": max, "max": max, "sum": added}',
+        "tests/test_claims.py -k arithmetic_on_named_numbers",
     ),
     "no-claim-too-soon": Mutant(
         "repro/survey/training.py",

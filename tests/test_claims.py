@@ -276,6 +276,7 @@ def test_a_formula_has_no_other_name_call_or_sign(formula: str, output: str) -> 
         ("[machine with 4 H100]", "eval(1)", "line 2, column 8 (formula): found 'eval(1)', expected numbers, names"),
         ("[machine with 4 H100]", "[four-h100-days]", "expected the name of a number, a step or a claim above, not ["),
         ("{[v100s/fp32_tflops]}", "{[v100s]}", "line 181, column 9 (note): found "),
+        ("{[v100s/fp32_tflops]}", "{[v100s/fp32_tflops]:d}", "round, sum, abs, not [v100s/fp32_tflops]:d"),
         ("[fp32/mantissa] - [tf32/mantissa],-,-", "1,-,why", "column 10 (not_checkable): found 'why', expected -, as"),
         ("[fp32/mantissa] -", "1 / ([tf32/mantissa] - [tf32/mantissa]) -", "the formula of tf32-bits: float division"),
         ("[fp32/mantissa] -", "1e300 * 1e300 -", "the formula of tf32-bits: the number is too large"),
@@ -573,6 +574,8 @@ def test_the_list_has_a_row_for_every_claim() -> None:
     assert all(keys <= set(row) for row in rows)
     by_id = {row["id"]: row for row in rows}
     assert by_id["mean-speedup"]["published"] == 4.3
+    assert by_id["title-100k"]["off"] == pytest.approx(0.275)
+    assert by_id["review-under-50k"]["off"] is None, "of 0"
     assert (
         4.02 < by_id["mean-speedup"]["low"] < by_id["mean-speedup"]["recomputed"] < by_id["mean-speedup"]["high"] < 4.91
     )

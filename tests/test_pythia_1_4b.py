@@ -23,7 +23,7 @@ def test_it_is_none_of_the_papers_nine_and_runs_only_when_asked_for() -> None:
 
 
 def test_recipes_lists_it_with_its_source() -> None:
-    [row] = [row for row in answer("recipes") if row["id"] == "pythia-1.4b"]
+    [row] = [row for row in answer("list", "recipes") if row["id"] == "pythia-1.4b"]
     assert (row["of"], row["parameters"], row["training_steps"]) == ("authors' release", PARAMETERS, 143_000)
 
 

@@ -21,7 +21,7 @@ from tests.command_line import ROOT, repro
 COMMANDS = [
     (["table", "1"], 84),
     (["audit"], 80),
-    (["claims"], 111),
+    (["claims"], 90),
     (["predict", "--validate"], 100),
 ]
 

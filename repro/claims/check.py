@@ -1,4 +1,4 @@
-"""Checks of the papers' claims: each gets one verdict from the number that its function recomputes."""
+"""Checks of the papers' claims: each gets one verdict from the number that its formula or function recomputes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Checked:
         if self.working is None or self.claim.precision is None:
             return None
         published, value = float(self.claim.published), self.working.value.value
-        return value / published - 1 if published else math.inf * value if value else 0.0
+        return value / published - 1 if published else math.inf if value else 0.0
 
     def row(self) -> dict[str, Any]:
         """Return a row for CSV and JSON. Missing numbers are None; a published value that is not a number is text."""
@@ -72,6 +72,7 @@ class Checked:
             "recomputed": value.value if value else None,
             "low": value.low if value else None,
             "high": value.high if value else None,
+            "off": self.off if self.off is not None and math.isfinite(self.off) else None,
             "by_true_days": self.by_true_days.value if self.by_true_days else None,
             "true_days": self.by_true_days.origin if self.by_true_days else None,
             "unit": self.claim.unit,

@@ -70,26 +70,27 @@ def parse(text: str, claims: Mapping[str, Number]) -> Formula:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark on a claim's number. It has formulas in braces, each with the format of its number, or none."""
+    """A remark on a claim's number: words, and formulas in between, each with whether it is shown in percent."""
 
-    parts: tuple[tuple[str, Formula | None, str], ...]
+    parts: tuple[str | tuple[Formula, bool], ...]
 
     def text(self) -> str:
         """Return the remark with the numbers of its formulas. Raises ArithmeticError."""
-        return "".join(
-            f"{words}{_formatted(formula.value().value.value, style) if formula else ''}"
-            for words, formula, style in self.parts
-        )
+        return "".join(part if isinstance(part, str) else _number(*part) for part in self.parts)
 
 
-def _formatted(number: float, style: str) -> str:
-    return format(number, style) if style else shown(number)
+def _number(formula: Formula, percent: bool) -> str:
+    number = formula.value().value.value
+    return f"{number:.1%}" if percent else shown(number)
 
 
 def parse_note(text: str, claims: Mapping[str, Number]) -> Note:
-    """Parse a remark, like `parse` its formulas."""
-    parts = re.findall(r"([^{}]*)(?:\{([^{}:]*)(?::([^{}]*))?\})?", text)
-    return Note(tuple((words, parse(formula, claims) if formula else None, style) for words, formula, style in parts))
+    """Parse a remark with formulas in braces, such as {[a-claim] / 2}, or {[a-claim]:.1%} in percent, like `parse`."""
+    parts: list[str | tuple[Formula, bool]] = []
+    for place, part in enumerate(re.split(r"\{([^{}]*)\}", text)):
+        formula, percent, _ = part.partition(":.1%")
+        parts.append((parse(formula, claims), bool(percent)) if place % 2 else part)
+    return Note(tuple(parts))
 
 
 def _part(node: ast.expr, steps: frozenset[str], claims: Mapping[str, Number]) -> _Part:
