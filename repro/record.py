@@ -174,17 +174,16 @@ class OfSettings(OnMachine):
         return models.find(self.recipe, self.scale), Settings.parse(self.settings)
 
 
-_OTHER_SIZE = "no-power-of-2"
-# Optional end of an id, which no record field has.
-AS_TIMED = rf"(/[0-9]+-rounds)?(/checked)?(/micro-batch-([0-9]+|{_OTHER_SIZE}))?(/method-[0-9a-f]+)?"
+# Optional end of an id, which no record field has; older runs measured a largest micro batch that is no power of two.
+AS_TIMED = r"(/[0-9]+-rounds)?(/checked)?(/micro-batch-([0-9]+|no-power-of-2))?(/method-[0-9a-f]+)?"
 
 
 @dataclass(frozen=True)
 class Trial(OfSettings):
     """A measurement to make on a machine, whose `device` is `cpu` or a GPU's name: `steps` rounds in at most `timeout`
-    seconds. `micro_batch` is None for the largest power of two that fits, or with `no_power_of_two` the largest other
-    divisor of the batch. `measured_on` is the number of devices that compute where the others are projected, None where
-    all of them do. `method_digest` is the hash of the files of the settings' own methods, if any."""
+    seconds. `micro_batch` is None for the largest that fits. `measured_on` is the number of devices that compute where
+    the others are projected, None where all of them do. `method_digest` is the hash of the files of the settings' own
+    methods, if any."""
 
     recipe: str
     scale: Scale
@@ -198,7 +197,6 @@ class Trial(OfSettings):
     nodes: int = 1
     micro_batch: int | None = None
     measured_on: int | None = None
-    no_power_of_two: bool = False
     method_digest: str = ""
 
     @property
@@ -214,9 +212,7 @@ class Trial(OfSettings):
             words.append(f"{self.steps}-rounds")
         if self.check_extrapolation:
             words.append("checked")
-        if self.no_power_of_two:
-            words.append(f"micro-batch-{_OTHER_SIZE}")
-        elif self.micro_batch is not None:
+        if self.micro_batch is not None:
             words.append(f"micro-batch-{self.micro_batch}")
         if self.method_digest:
             words.append(f"method-{self.method_digest}")

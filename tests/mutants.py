@@ -339,11 +339,11 @@ MUTANTS = {
         "if len(origins) > 1:",
         "tests/test_corrected.py -k where_all_are_from",
     ),
-    "other-micro-batches": Mutant(
-        "repro/run/plan.py",
-        "for size in range(1, isqrt(share) + 1)",
-        "for size in range(1, isqrt(share))",
-        "tests/test_plan.py -k no_powers_of_two",
+    "divisors": Mutant(
+        "models/recipe.py",
+        "for each in range(1, isqrt(number) + 1)",
+        "for each in range(1, isqrt(number))",
+        "tests/test_plan.py -k micro_batches_divide",
     ),
     # --- The machine ---
     "tf32-unasked": Mutant(

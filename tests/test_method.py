@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from repro import models
 from repro.machine.host import limited_cpus, usable_cpus
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
@@ -24,10 +23,8 @@ from repro.paper.settings import FREE_LUNCH, Settings
 from repro.record import Record
 from repro.run.plan import Options, trials
 from repro.run.reading import read
-from repro.run.run import Run
 from repro.run.settings_search import searches
 from repro.run.verdict import comparable_with_cell
-from repro.validity import contradiction
 from tests.command_line import ROOT, process, refusal, repro
 from tests.test_correctness import EXACT, Training, apart
 
@@ -78,7 +75,6 @@ def asked(*methods: str) -> list[str]:
         (["--with", f"{EXAMPLES}:fused_adamw", "--methods", "naive"], "--with adds methods to free lunch"),
         (["--with", f"{EXAMPLES}:fused_adamw", "--search", "3"], "leave out --with, or use --search exhaustive"),
         (["--micro-batches", "3"], "does not divide the 16 examples of pythia-1b's batch on each of 1 devices; take"),
-        (["--micro-batches", "all"], "the batches of pythia-1b have no divisors but powers of two; leave it out"),
         (["--cpus", "4096"], "--cpus 4096: at most "),
         (["--micro-batches", "large"], "--micro-batches large: expected"),
     ],
@@ -244,25 +240,6 @@ class Full:
         fits = arguments.get("largest", 0) <= self._most
         found = self._server.call(job if fits else replace(job, arguments=arguments | {"largest": self._most}))
         return found if fits else [replace(each, status="out_of_memory", error="full") for each in found]
-
-
-@pytest.mark.parametrize(("most", "others"), [(5, 3), (1, None)])
-def test_all_micro_batches_are_the_largest_power_of_two_and_the_largest_other_divisor(
-    most: int, others: int | None, fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    twelve = replace(models.find("vit", "tiny"), batch_size=12)
-    monkeypatch.setattr(models, "find", lambda id, scale="paper": twelve)
-    options = Options(("vit",), "naive", "tiny", (1,), steps=1, other_micro_batches=True)
-    with Run(tmp_path / "out", options, []) as run:
-        run.bench = replace(run.bench, server=Full(fork_server, most))  # type: ignore[arg-type]
-        usual, other = (run.record(trial) for trial in run.trials)
-    assert usual is not None
-    assert other is not None
-    assert (usual.id, usual.batch.micro_batch) == ("vit/tiny/1xcpu/naive/1-rounds", 1 << (most.bit_length() - 1))
-    assert (other.id, other.batch.micro_batch) == (f"{usual.id}/micro-batch-no-power-of-2", others)
-    assert other.status == ("ok" if others else "out_of_memory")
-    assert contradiction(other) is None
-    assert (usual.custom, other.custom) == (False, True)
 
 
 def test_a_micro_batch_that_is_asked_for_is_measured_alone(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from repro.console import UserError
 from repro.formats import bytes_, duration
 from repro.machine import doctor, nvml
 from repro.machine.devices import Device
+from repro.models.recipe import divisors
 from repro.paper.gpus import find, paper_gpus
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
 from repro.predict.fits import here
@@ -24,7 +25,7 @@ from repro.predict.forecast import forecast
 from repro.predict.hardware import gpu_named
 from repro.record import Trial
 from repro.run.estimate import LOADING, REPORTING, STARTING, compiling_seconds, estimate
-from repro.run.plan import Methods, Options, counts_up_to, limited, other_sizes, settings_for, trials
+from repro.run.plan import Methods, Options, counts_up_to, limited, settings_for, trials
 from tests.command_line import ROOT, documentation
 
 
@@ -127,12 +128,10 @@ def test_an_id_tells_all_that_a_trial_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "devices", "sizes"), [(36, 4, [9, 3]), (24, 1, [24, 12, 6, 3]), (64, 2, []), (10, 3, [])]
+    ("number", "sizes"), [(36, [1, 2, 3, 4, 6, 9, 12, 18, 36]), (12, [1, 2, 3, 4, 6, 12]), (1, [1])]
 )
-def test_other_micro_batches_are_the_divisors_that_are_no_powers_of_two(
-    batch: int, devices: int, sizes: list[int]
-) -> None:
-    assert other_sizes(batch, devices) == sizes
+def test_micro_batches_divide_a_share(number: int, sizes: list[int]) -> None:
+    assert divisors(number) == sizes
 
 
 def test_trials_take_what_was_asked_of_the_run() -> None:

@@ -26,7 +26,7 @@ from repro.predict.traces import nearest_here
 from repro.record import Record, Status, Trial, derive
 from repro.report.terminal import sentences
 from repro.run.corrected import corrected_table
-from repro.run.plan import Options, other_sizes
+from repro.run.plan import Options
 from repro.run.projection import Projection, _sizes
 from repro.run.run import Run
 from repro.run.verdict import Verdict, judge, judge_tables
@@ -270,10 +270,8 @@ def test_times_of_a_larger_micro_batch_by_the_authors_clock_are_scaled_from_it()
 
 
 def test_a_projected_micro_batch_is_of_the_kind_that_was_asked_for() -> None:
-    batch = models.find("roberta").batch_size
-    found = Trial("roberta", "paper", "free_lunch", "H100", 8, measured_on=1, no_power_of_two=True)
-    assert _sizes(found) == other_sizes(batch, 8)
-    assert _sizes(replace(found, no_power_of_two=False, micro_batch=24)) == [24]
+    found = Trial("roberta", "paper", "free_lunch", "H100", 8, measured_on=1)
+    assert _sizes(replace(found, micro_batch=24)) == [24]
     assert _sizes(Trial("pythia-1b", "paper", "naive", "H100", 8, measured_on=1)) == [128, 64, 32, 16, 8, 4, 2, 1]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 from .. import files, formats, models
 from ..console import UserError, say
-from ..formats import add_format, listing
+from ..formats import add_format
 from ..machine import doctor, packages, support
 from ..machine.cluster import Node, launched
 from ..machine.devices import Device, capability_of, every_device
@@ -21,7 +21,7 @@ from ..paper.gpus import catalogue_file
 from ..paper.settings import Attention
 from ..paper.tables import COUNTS, TOLERANCE
 from ..record import Trial
-from ..run.plan import Options, default_scale, methods_and_parts, other_sizes, trials
+from ..run.plan import Options, default_scale, methods_and_parts, trials
 from ..run.results import LOGS
 from ..run.tracking import NAMES, Tracker
 from .custom_models import add_models
@@ -94,9 +94,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--micro-batches",
-        metavar="N|all",
-        help="N: measure this micro batch alone; all: also the largest that divides the batch and is no power of two "
-        "(default: the largest power of two that fits, as in the paper)",
+        metavar="N",
+        help="measure this micro batch alone (default: the largest power of two that fits, as in the paper, and of "
+        "your own models the largest that divides the batch and fits)",
     )
     add("--budget", metavar="4h", help="start no trial that would end after this")
     add(
@@ -235,8 +235,7 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         projected=_projected(given, counts),
         strict_projection=given.strict_projection,
         added=methods_of(given.own)[0],
-        micro_batch=_micro_batch(given.micro_batches),
-        other_micro_batches=given.micro_batches == "all",
+        micro_batch=formats.count_if_given(given.micro_batches, "--micro-batches"),
         parts=parts,
     )
     _check_modern(options)
@@ -258,7 +257,7 @@ def _check_modern(options: Options) -> None:
     for option, there in (
         ("--with", options.added),
         ("--project", options.projected),
-        ("--micro-batches", options.micro_batch or options.other_micro_batches),
+        ("--micro-batches", options.micro_batch),
         (f"--search {options.search}", options.best is not None),
     ):
         if there:
@@ -291,13 +290,8 @@ def _seconds(text: str | None, option: str) -> float | None:
     return formats.seconds(text, option) if text is not None else None
 
 
-def _micro_batch(asked: str | None) -> int | None:
-    return None if asked in (None, "all") else formats.count(asked, "--micro-batches")
-
-
 def _check_micro_batches(options: Options) -> None:
-    """Raise UserError for a micro batch that does not divide a device's part of a batch, and where no batch has another
-    divisor than powers of two."""
+    """Raise UserError for a micro batch that does not divide a device's part of a batch."""
     shares = {
         (id, count * options.nodes): models.find(id, options.scale).batch_size // (count * options.nodes)
         for id in options.models
@@ -311,11 +305,6 @@ def _check_micro_batches(options: Options) -> None:
                 f"--micro-batches {size}: it does not divide the {share} examples of {id}'s batch on each of {devices} "
                 f"devices; take one that does, such as {min(share & -share, 1 << (size.bit_length() - 1))}"
             )
-    if options.other_micro_batches and not any(other_sizes(share, 1) for share in shares.values()):
-        raise UserError(
-            f"--micro-batches all: the batches of {listing(options.models)} have no divisors but powers of two; leave "
-            "it out"
-        )
 
 
 def _check_memory(asked: str, limit: int, devices: Sequence[Device]) -> None:
@@ -388,7 +377,7 @@ def _search(asked: str) -> str:
 def _check_search(options: Options) -> None:
     """Raise UserError for options that a search of the best predicted settings does not go with."""
     asked = f"--search {options.search}"
-    if options.added or options.micro_batch or options.other_micro_batches:
+    if options.added or options.micro_batch:
         option = "--with" if options.added else "--micro-batches"
         raise UserError(f"{asked} chooses from the paper's search alone: leave out {option}, or {_EXHAUSTIVE}")
     for id in options.models:

@@ -573,6 +573,6 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
         words.append("--check-extrapolation")
     for added in options.added:
         words += ["--with", f"{added.file}:{'+'.join(added.methods)}"]
-    if options.micro_batch is not None or options.other_micro_batches:
-        words += ["--micro-batches", str(options.micro_batch or "all")]
+    if options.micro_batch is not None:
+        words += ["--micro-batches", str(options.micro_batch)]
     return shell_words([*words, "--out", folder])

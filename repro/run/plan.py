@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import isqrt
 from typing import Literal, get_args
 
 from .. import models
@@ -36,9 +35,8 @@ class Options:
     estimate. `nodes` is the number that the run was launched on. `search` is `exhaustive`, a number of settings in
     digits, or in older folders `guided`. `clock` judges cells and decides which settings are the fastest. Each of
     `added` is a user's methods, which all settings with free lunch are also measured with.
-    `micro_batch` is the only one that is measured, None for the largest power of two that fits; `other_micro_batches`
-    adds the largest other divisor of the batch. Of modern training, `parts` are those that a user named, in place of
-    all that serve a model.
+    `micro_batch` is the only one that is measured, None for the largest that fits. Of modern training, `parts` are
+    those that a user named, in place of all that serve a model.
     """
 
     models: tuple[str, ...]
@@ -59,7 +57,6 @@ class Options:
     strict_projection: bool = False
     added: tuple[Added, ...] = ()
     micro_batch: int | None = None
-    other_micro_batches: bool = False
     parts: tuple[str, ...] = ()
 
     @property
@@ -154,24 +151,12 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
 
 
 def _variants(trial: Trial, options: Options) -> Iterator[Trial]:
-    """Yield the trial, then the same with each of the user's methods, all with their micro batches."""
-    recipe, settings = trial.recipe_and_settings
-    trials = [trial]
+    """Yield the trial, then the same with each of the user's methods."""
+    yield trial
+    _, settings = trial.recipe_and_settings
     for added in options.added if settings.free_lunch else ():
         own = replace(settings, methods=added.methods)
-        trials.append(replace(trial, settings=own.id, method_digest=added.digest))
-    for each in trials:
-        yield each
-        if options.other_micro_batches and other_sizes(recipe.batch_size, trial.world):
-            yield replace(each, no_power_of_two=True)
-
-
-def other_sizes(batch: int, devices: int) -> list[int]:
-    """Return the micro batches that divide the batch on so many devices and are no powers of two, largest first."""
-    share, rest = divmod(batch, devices)
-    small = [size for size in range(1, isqrt(share) + 1) if share % size == 0]
-    divisors = sorted({*small, *(share // size for size in small)}, reverse=True)
-    return [] if rest else [size for size in divisors if size & (size - 1)]
+        yield replace(trial, settings=own.id, method_digest=added.digest)
 
 
 def limited(planned: Iterable[Trial], timeout: float | None, estimate: Callable[[Trial], float]) -> list[Trial]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
+from .. import models
+from ..models.recipe import divisors
 from ..paper.gpus import Gpu
 from ..predict.constants import Rates
 from ..predict.fits import Probes, here
@@ -18,7 +20,6 @@ from ..predict.time import StepModel
 from ..predict.traces import nearest_here
 from ..record import RawTimes, Record, Times, Trial, derive
 from ..validity import Answer
-from .plan import other_sizes
 
 
 class Projection:
@@ -140,11 +141,7 @@ def _sizes(trial: Trial) -> list[int]:
     if trial.micro_batch is not None:
         return [trial.micro_batch]
     recipe, _ = trial.recipe_and_settings
-    if trial.no_power_of_two:
-        return other_sizes(recipe.batch_size, trial.world)
-    share = recipe.batch_size // trial.world
-    largest = share & -share  # the largest power of two that divides it
-    return [largest >> shift for shift in range(largest.bit_length())]
+    return divisors(models.micro_batch_limit(recipe, trial.world))[::-1]
 
 
 def _times(measured: Times, ratios: dict[str, float]) -> Times:

@@ -27,7 +27,7 @@ from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
 from ..record import AsRun, Record, Trial
 from ..validity import Answer, believed, is_final, larger_may_fit
-from .plan import Options, limited, other_sizes, trials
+from .plan import Options, limited, trials
 from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
 from .results import BENCHMARK, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .verdict import Verdict, judge
@@ -208,10 +208,7 @@ class Run:
         try:
             bench = self._bench_of(trial)
             limited_trial = replace(trial, timeout=min(trial.timeout, left))
-            if trial.no_power_of_two:
-                record = self._of_another_size(limited_trial, bench)
-            else:
-                record = run_trial(limited_trial, bench, alone=trial.micro_batch is not None)
+            record = run_trial(limited_trial, bench, alone=trial.micro_batch is not None)
         except KeyboardInterrupt:
             reason, remedy = "the run was interrupted", "run it again"
             tf32 = support.uses_tf32(Settings.parse(trial.settings), self.bench.stack)
@@ -265,24 +262,6 @@ class Run:
         if trial.measured_on is None or self.projection is None:
             return self.bench
         return replace(self.bench, group_bytes=self.projection.group_bytes(trial.count))
-
-    def _of_another_size(self, trial: Trial, bench: Bench) -> Record:
-        """Measure the largest micro batch that divides the batch, is no power of two, and fits. What takes twice the
-        largest power of two, which was measured before, would not."""
-        recipe, _ = trial.recipe_and_settings
-        usual = self._records.get(replace(trial, no_power_of_two=False).id)
-        fits = usual.batch.micro_batch if usual is not None and usual.status == "ok" else None
-        sizes = other_sizes(recipe.batch_size, trial.world)
-        reason = f"no micro batch but a power of two fits: the least other one is {sizes[-1]}"
-        record = Record.of(trial, "out_of_memory", reason, "take the largest power of two")
-        if usual is not None:
-            record.batch.peaks, record.batch.full = usual.batch.peaks, usual.batch.full
-        for size in sizes:
-            if fits is None or usual is None or not usual.batch.full or size < 2 * fits:
-                record = run_trial(replace(trial, micro_batch=size), bench, alone=True)
-                if record.status != "out_of_memory" or record.host_ran_out:
-                    break
-        return record
 
     def verdict(self, cell: Cell) -> Verdict:
         """A cell held against all records of this folder."""
