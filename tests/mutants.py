@@ -303,6 +303,12 @@ MUTANTS = {
         '"without": reducing,',
         "tests/test_projection.py -k sharded_alone",
     ),
+    "projected-ratio": Mutant(
+        "repro/run/projection.py",
+        '"with": computing / reducing,',
+        '"with": 1.0,',
+        "tests/test_projection.py -k ratio_of_two",
+    ),
     "projected-group": Mutant(
         "repro/run/projection.py",
         " - constants.allowance.context - constants.allowance.group",

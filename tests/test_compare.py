@@ -215,7 +215,7 @@ def test_a_trial_that_failed_before_and_runs_now_is_fixed(tmp_path: Path) -> Non
     assert status(tmp_path, [failed], processes()) == ("fixed", "crashed: no such kernel", 0)
 
 
-def test_what_a_guided_search_skipped_did_not_break(tmp_path: Path) -> None:
+def test_what_a_search_skipped_did_not_break(tmp_path: Path) -> None:
     skipped = record("pythia-1b", "naive", None, status="skipped", reason="predicted at best 2 s")
     assert status(tmp_path, processes(), [*processes(seed=2), skipped])[0] == "unchanged"
 
