@@ -43,7 +43,8 @@ class Frozen:
 @dataclass(frozen=True)
 class Described:
     """A recipe as plain data: all fields but `build`; of `text` and `images` one is given. Of a configured model
-    `attention` is the implementation that free lunch takes, and `config` what builds it at this scale."""
+    `attention` is the implementation that free lunch takes, `config` what builds it at this scale, and `built` names
+    its class."""
 
     id: str
     scale: Scale
@@ -61,7 +62,6 @@ class Described:
     flops_per_example: int
     text: Text | None = None
     images: Images | None = None
-    block: str = ""
     module: str = ""
     compiles: bool = True
     attends: bool = True
@@ -69,6 +69,7 @@ class Described:
     attention: str = ""
     config: dict[str, Any] | None = None
     frozen: Frozen = Frozen()
+    built: str = ""
 
     @classmethod
     def of(cls, recipe: Recipe) -> Described:
@@ -92,7 +93,7 @@ class Described:
     @property
     def plain(self) -> Described:
         """Return the data without what only building needs."""
-        return replace(self, attention="", config=None, frozen=Frozen())
+        return replace(self, attention="", config=None, frozen=Frozen(), built="")
 
     @property
     def problem(self) -> str:

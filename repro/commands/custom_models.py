@@ -10,12 +10,13 @@ from .. import formats, models
 from ..console import UserError, say
 from ..models import custom
 from ..models import specification as specifications
+from ..models.custom import Described
 from ..models.recipe import Precision, Recipe, Text
 from ..models.specification import SPELLINGS, Fields, Specification, left_out
 
 _COUNTS = ("batch_size", "training_steps", "sequence", "image_size")
 _QUANTITIES = ("tokens", "images", "dataset_size")
-_NAMES = (*_COUNTS, *_QUANTITIES, "epochs", "precision", "optimizer", "layer")
+_NAMES = (*_COUNTS, *_QUANTITIES, "epochs", "precision", "optimizer")
 
 
 def add_models(parser: argparse.ArgumentParser, help: str, type: Callable[[str], str] = str) -> None:
@@ -45,7 +46,6 @@ def _add_fields(parser: argparse.ArgumentParser, epochs: bool = True) -> None:
     add("--image-size", metavar="N", help="pixels of a side (default: the model's)")
     add("--precision", choices=get_args(Precision), help="default: bf16 for text, fp32 for images")
     add("--optimizer", choices=("Adam", "AdamW"), help="default: AdamW")
-    add("--layer", metavar="CLASS", help="the block to shard and to checkpoint (default: found from the model)")
 
 
 def register(given: argparse.Namespace) -> None:
@@ -69,7 +69,7 @@ def register(given: argparse.Namespace) -> None:
         found = describe(specification)
         custom.register(found)
         ids[text] = found.paper.id
-        say(_summary(found.recipe("paper"), specification, found.paper.frozen.weights))
+        say(_summary(found.recipe("paper"), specification, found.paper))
     setattr(given, option, ",".join(ids.get(text, text) for text in texts))
 
 
@@ -117,9 +117,9 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _summary(recipe: Recipe, specification: Specification, frozen: int) -> str:
+def _summary(recipe: Recipe, specification: Specification, described: Described) -> str:
     """Return a line on a model, with the defaults that were taken and with what of it was left out."""
-    inputs, given = recipe.inputs, specification.fields
+    inputs, given, frozen = recipe.inputs, specification.fields, described.frozen.weights
     ignored = left_out(specification.config) if specification.source == "transformers" else []
     sized = (
         f"sequence {inputs.sequence}{_default(given.sequence, 'its own')}"
@@ -128,9 +128,10 @@ def _summary(recipe: Recipe, specification: Specification, frozen: int) -> str:
     )
     optimizer = f"{recipe.optimizer.name}{_default(given.optimizer)}"
     return (
-        f"{recipe.id}: {recipe.name}, {recipe.parameters / 1e9:.3g} B weights, {recipe.flops_per_example:.4g} FLOPs an "
+        f"{recipe.id}: {recipe.name}, {described.built + ', ' if described.built else ''}"
+        f"{recipe.parameters / 1e9:.3g} B weights, {recipe.flops_per_example:.4g} FLOPs an "
         f"example; {optimizer}, {recipe.precision}{_default(given.precision)}, {sized}; shards "
-        f"and checkpoints {recipe.layer}{_default(given.layer, 'found')}; {recipe.training_steps:,} steps of "
+        f"and checkpoints {' and '.join(recipe.layers)}; {recipe.training_steps:,} steps of "
         f"{recipe.batch_size:,}"
         + (f"; {_millions(frozen)} weights take no part, and are frozen" if frozen else "")
         + (f"; left out of its configuration, as no part of the model: {', '.join(ignored)}" if ignored else "")

@@ -36,7 +36,7 @@ from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify
 from .record import patched
-from .trace import batch, make_real, padding_checks, shortened, trace, variants
+from .trace import batch, data_checks, make_real, trace, variants
 
 _CAUSAL_HALVES, _RECOMPUTES = 0.5, 4 / 5  # what `classify` leaves out and adds of fused attention
 _SAME_LOSS = 1e-3  # relative
@@ -124,7 +124,6 @@ def _described(
         optimizer=Optimizer(given.optimizer or "AdamW", given.learning_rate or rate, betas),
         schedule=replace(Recipe.schedule, kind=given.schedule or "cosine", warmup_steps=min(warmup, steps)),
         clip=given.clip or 1.0,
-        layer=given.layer or "",
         width=_width(naive),
         flops_per_example=given.flops_per_example or 0,
         module=_module_of(naive),
@@ -134,7 +133,8 @@ def _described(
     of_transformers = asked.source == "transformers"
     attention = _attention(asked, config, inputs, make, like is not None) if of_transformers else "sdpa"
     completed = _completed(asked, recipe, naive, _on_meta(asked, make, attention))
-    return replace(completed, attention=attention, config=config)
+    built = str(configured.head(config, asked.text)) if of_transformers else ""
+    return replace(completed, attention=attention, config=config, built=built)
 
 
 def _maker(asked: Specification, config: dict[str, Any]) -> Callable[[str], nn.Module]:
@@ -169,11 +169,14 @@ def _inputs(asked: Specification, model: nn.Module, config: dict[str, Any]) -> T
         _refuse_channels(asked, config.get("in_chans", channels))
         return Images(config.get("img_size", size), inner.num_classes)
     full: Any = inner.config
-    if configured.head(config, asked.text)[0] == "image":
+    if configured.head(config, asked.text).reads_images:
         _refuse_channels(asked, getattr(full, "num_channels", 3))
         size = getattr(full, "image_size", None)
-        return Images(size if isinstance(size, int) else 224, full.num_labels)
-    text = full.get_text_config() if hasattr(full, "get_text_config") else full
+        size = size if isinstance(size, list | tuple) else [size]
+        if len({*size}) > 1:
+            raise UserError(f"{asked.text}: its images are {size[0]} x {size[1]}, expected squares: name --image-size")
+        return Images(size[0] or 224, full.num_labels)
+    text = full.get_text_config()
     most = _positions(inner, text)
     if given.sequence is None and most is None:
         raise UserError(f"{asked.text} needs its length of sequence, --sequence N: its configuration has none")
@@ -188,7 +191,10 @@ def _positions(model: nn.Module, config: Any) -> int | None:
     most = next(
         (
             number
-            for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+            for name in (
+                *("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len", "seq_length"),
+                *("n_ctx", "context_length"),
+            )
             if isinstance(number := getattr(config, name, None), int) and number > 0
         ),
         None,
@@ -260,7 +266,6 @@ def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
         optimizer=replace(optimizer, rate=given.learning_rate or optimizer.rate),
         schedule=replace(recipe.schedule, kind=kind, warmup_steps=min(warmup, steps)),
         clip=given.clip or recipe.clip,
-        layer=given.layer or recipe.layer,
         flops_per_example=(given.flops_per_example if scale == "paper" else None) or recipe.flops_per_example,
         compiles=recipe.compiles if given.compiles is None else given.compiles,
         flash_attention=False,
@@ -271,17 +276,16 @@ def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
 def _completed(
     asked: Specification, recipe: Recipe, naive: nn.Module | None = None, custom: nn.Module | None = None
 ) -> Described:
-    """Return a recipe's data with what its model says: weights, width, layer, FLOPs, and whether it has attention."""
+    """Return a recipe's data with what its model says: weights, width, layers, FLOPs, and whether it has attention."""
     naive = naive or _on_meta(asked, lambda _: recipe.build(False, "sdpa"), "")
     custom = custom or _on_meta(asked, lambda _: recipe.build(True, "sdpa"), "")
     if not isinstance(naive, nn.Module):
         raise UserError(f"{asked.text}: build returned {type(naive).__name__}, expected a torch.nn.Module")
-    layer = recipe.layer or configured.layer(naive)
-    classes = {type(module).__name__ for module in naive.modules()}
-    if layer not in classes:
-        named = f"has no {layer}" if layer else "repeats no block"
-        raise UserError(f"{asked.text}: the model {named}; name the class of the block to shard with --layer")
-    layer, block = _blocks(recipe, naive, layer)
+    if not (parameters := sum(weight.numel() for weight in naive.parameters())):
+        raise UserError(f"{asked.text}: the model has no weights")
+    recipe = replace(recipe, layer=recipe.layer or configured.layer(naive))
+    if lacking := {*recipe.layers} - {type(module).__name__ for module in naive.modules()}:
+        raise UserError(f"{asked.text}: the model has no {', '.join(lacking)}; name its layers' class as layer")
     flops = _flops(asked, recipe, naive)
     fused = _fused_attention(asked, recipe, custom)
     reached = {name: weight.numel() for name, weight in naive.named_parameters()}
@@ -290,10 +294,8 @@ def _completed(
         replace(
             recipe,
             name=f"{recipe.name} (own)" if recipe.name.lower() in _PRINTED else recipe.name,
-            layer=layer,
-            block=block,
             width=recipe.width or _width(naive),
-            parameters=sum(weight.numel() for weight in naive.parameters()),
+            parameters=parameters,
             flops_per_example=flops,
             attends=fused,
             custom_kernels=fused,
@@ -305,29 +307,6 @@ def _completed(
 def _without_gradient(model: nn.Module) -> list[str]:
     """Return the weights to train that a backward pass did not reach."""
     return [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
-
-
-def _blocks(recipe: Recipe, model: nn.Module, layer: str) -> tuple[str, str]:
-    """Return the class to shard, and the block inside it that a trace repeats, "" where that is the same: where layers
-    change the shape of what they pass on, as stages do, none can be left out of a trace."""
-    if _repeats(recipe, model, layer):
-        return layer, ""
-    block = next((each for each in configured.blocks(model) if each != layer and _repeats(recipe, model, each)), "")
-    is_given = bool(recipe.layer) or layer in configured.unsplit(model)
-    return (layer, block) if is_given or not block else (block, "")
-
-
-def _repeats(recipe: Recipe, model: nn.Module, block: str) -> bool:
-    """Return whether the model still runs with fewer of these blocks."""
-    cut = replace(recipe, layer=block, block="")
-    try:
-        fewer = shortened(model, cut)
-        with FakeTensorMode(), configured.quietly(), patched(*padding_checks()):
-            make_real(fewer, None)
-            fewer(**batch(recipe, 1, None, None))
-    except Exception:
-        return False
-    return True
 
 
 class _Counter(TorchDispatchMode):
@@ -363,7 +342,7 @@ def _loss(asked: Specification, recipe: Recipe, model: nn.Module) -> Tensor:
     """Return the loss of one example on fake tensors. Raise UserError where it is no scalar."""
     make_real(model, None)
     try:
-        with configured.quietly(), patched(*padding_checks()):
+        with configured.quietly(), patched(*data_checks()):
             loss = model(**batch(recipe, 1, None, None))
     except Exception as error:
         raise UserError(f"{asked.text}: its forward pass fails: {one_line(error)}") from error

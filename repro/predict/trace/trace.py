@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import product
 from typing import Any, get_args
@@ -27,7 +26,6 @@ from .operators import Operator
 from .record import Recording, patched, record
 
 _BATCHES = (4, 8)
-_DEPTHS = (2, 3)  # layers; a tiny model is traced with all of its layers, and with one fewer
 _TOKENS = (8, 16)  # Mamba's slow scan starts kernels for each token: two short sequences give a token's cost
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -53,57 +51,49 @@ def stack() -> Traced:
 
 
 def trace(recipe: Recipe, variant: Variant) -> Trace:
-    """Return a recipe's trace. Raise UserError, which names the operator that cannot be traced."""
+    """Return a recipe's trace, of all its layers. Raise UserError, which names the operator that cannot be traced, and
+    where the trace's weights are not the model's."""
     load_stack()
-    slow = recipe.kernels is not None and variant == "naive"
     model = _meta(recipe, variant)
-    full = tuple(len(group) for group in _groups(model, recipe))
+    (kinds, low), (_, high) = (_measured(recipe, variant, model, examples) for examples in _BATCHES)
+    alike: dict[Any, list[int]] = {}
+    for unit, kind in enumerate(kinds):
+        alike.setdefault(kind, []).append(unit)
+    parts = []
+    for index, units in enumerate(alike.values()):
+        costs = _linear(*(_mean([found[unit] for unit in units]) for found in (low, high)))
+        parts.append(Block(f"layer{index - 1}" if index else "rest", len(units), len(units), costs))
+    found = Trace(recipe.id, recipe.scale, variant, stack(), tuple(parts))
+    traced, there = found.parameters + found.total("frozen").fixed, sum(weight.numel() for weight in model.parameters())
+    if round(traced) != there:
+        raise UserError(f"{recipe.id}: its trace has {traced:,.0f} weights, its model {there:,}; please report this")
+    return found
 
-    def measured(depth: tuple[int, ...], examples: int) -> Costs:
-        run = partial(_measure, recipe, variant, model, depth, examples)
-        if not slow:
-            return run()
+
+def _measured(recipe: Recipe, variant: Variant, model: nn.Module, examples: int) -> tuple[list[Any], list[Costs]]:
+    """Return the kinds and the costs of a model's units, the rest first. Layers are of one kind if they have the same
+    class, shapes of weights and FLOPs."""
+    if recipe.kernels is None or variant != "naive":
+        recording = _recorded(recipe, variant, model, examples)
+        costs = _counted(recording)
+    else:
         assert isinstance(recipe.inputs, Text)
-        low, high = (run(tokens=tokens) for tokens in _TOKENS)
-        return _line(low, high, *_TOKENS, recipe.inputs.sequence)
-
-    base = _base(full)
-    bases = [measured(base, examples) for examples in _BATCHES]
-    kinds = []
-    for index in range(len(full)):
-        deeper = tuple(depth + (place == index) for place, depth in enumerate(base))
-        more = [measured(deeper, examples) for examples in _BATCHES]
-        kinds.append([_minus(high, low) for high, low in zip(more, bases, strict=True)])
-    rest = [
-        _minus(whole, *(kind[place] for kind, depth in zip(kinds, base, strict=True) for _ in range(depth)))
-        for place, whole in enumerate(bases)
-    ]
-    # The base's peaks include what its layers saved. Only the bytes above that belong to the peaks.
-    for place, whole in enumerate(bases):
-        for side in ("head", "body"):
-            rest[place][side] = whole[side] - whole["saved"]
-    stages = bool(recipe.block)
-    parts = [Block("rest", 1, 1, _linear(*rest))] + [
-        Block(f"layer{index}", layers, 1 if stages else layers, _linear(*kind))
-        for index, (layers, kind) in enumerate(zip(full, kinds, strict=True))
-    ]
-    return Trace(recipe.id, recipe.scale, variant, stack(), tuple(parts))
+        recording, more = (_recorded(recipe, variant, model, examples, tokens) for tokens in _TOKENS)
+        pairs = zip(_counted(recording), _counted(more), strict=True)
+        costs = [_line(low, high, *_TOKENS, recipe.inputs.sequence) for low, high in pairs]
+    return [(kind, _forward_flops(each)) for kind, each in zip(recording.kinds, costs, strict=True)], costs
 
 
-def _measure(
-    recipe: Recipe,
-    variant: Variant,
-    model: nn.Module,
-    depths: tuple[int, ...],
-    examples: int,
-    tokens: int | None = None,
-) -> Costs:
+def _forward_flops(costs: Costs) -> float:
+    return sum(each for key, each in costs.items() if key.startswith("forward/") and key.endswith("/flops"))
+
+
+def _recorded(
+    recipe: Recipe, variant: Variant, model: nn.Module, examples: int, tokens: int | None = None
+) -> Recording:
     half = _HALF.get(recipe.precision)
     pure = variant == "half"
-    module = _cut(model, recipe, depths)
-    weights = [*module.parameters()]
-    trained = [weight.numel() for weight in weights if weight.requires_grad]
-    frozen = sum(weight.numel() for weight in weights) - sum(trained)
+    module = copy.deepcopy(model)
 
     def build() -> tuple[nn.Module, dict[str, Tensor]]:
         make_real(module, half if pure else None)
@@ -115,16 +105,12 @@ def _measure(
         config.use_cache = True  # transformers' default, which the authors keep
     mixed = None if pure else half
     with patched(*_patches(recipe, variant)):
-        recording = record(build, recipe.layer, mixed, accelerate=as_the_authors and mixed is not None)
-    found = _counted(recording)
-    found |= {"parameters": sum(trained), "frozen": frozen, "tensors": len(trained)}
-    return found
+        return record(build, recipe.layers, mixed, accelerate=as_the_authors and mixed is not None)
 
 
 def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
-    """Return patches: transformers' padding check, as fake tensors have no values; Mamba's kernels, which need a
-    GPU."""
-    patches = padding_checks()
+    """Return patches of what reads values, and of Mamba's kernels, which need a GPU."""
+    patches = data_checks()
     if recipe.kernels is not None and variant != "naive":
         module = sys.modules["transformers.models.mamba.modeling_mamba"]
         patches += [(module, "mamba_inner_fn", fused_mamba.mamba_inner_fn)]
@@ -134,13 +120,19 @@ def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
     return patches
 
 
-def padding_checks() -> list[tuple[Any, str, Any]]:
-    """Return patches of transformers' check for padding ids, as fake tensors have no values."""
+def data_checks() -> list[tuple[Any, str, Any]]:
+    """Return patches of transformers where it reads values, which fake tensors lack: the check for padding ids, and the
+    choice of a grouped product of experts, of which one operator has a rule for shapes in every precision."""
     if "transformers.modeling_utils" not in sys.modules:
         return []
     from transformers import PreTrainedModel
 
-    return [(PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None)]
+    patches: list[tuple[Any, str, Any]] = [
+        (PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None)
+    ]
+    if (experts := sys.modules.get("transformers.integrations.moe")) and hasattr(experts, "_can_use_grouped_mm"):
+        patches.append((experts, "_can_use_grouped_mm", lambda *given: False))
+    return patches
 
 
 def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
@@ -150,43 +142,6 @@ def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
         module = recipe.build(variant != "naive" and not slow, "sdpa")
     module.train()
     return module
-
-
-def _groups(model: nn.Module, recipe: Recipe) -> list[nn.ModuleList | nn.Sequential]:
-    """Return the containers of repeated layers."""
-    block = recipe.block or recipe.layer
-    least = 1 if recipe.id in models.TRACED else 2  # blocks of one's own may change the shape where they come alone
-    found = [
-        module
-        for module in model.modules()
-        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) and type(module[0]).__name__ == block
-    ]
-    if kept := [module for module in found if len(module) >= least]:
-        return kept
-    raise UserError(f"{recipe.id}: no list of the model repeats {block}; name another block with --layer")
-
-
-def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module:
-    """Return a copy of the model with `depths` layers in its groups."""
-    kept = [
-        (group, "_modules", dict(list(group._modules.items())[:depth]))
-        for group, depth in zip(_groups(model, recipe), depths, strict=True)
-    ]
-    with patched(*kept):
-        module = copy.deepcopy(model)
-    config = getattr(getattr(module, "model", None), "config", None)
-    if config is not None:
-        config.num_hidden_layers = depths[0]
-    return module
-
-
-def shortened(model: nn.Module, recipe: Recipe) -> nn.Module:
-    """Return a copy of the model with as many layers as the shortest that is traced. Raise UserError without any."""
-    return _cut(model, recipe, _base(len(group) for group in _groups(model, recipe)))
-
-
-def _base(layers: Iterable[int]) -> tuple[int, ...]:
-    return tuple(min(_DEPTHS[0], number - 1) for number in layers)
 
 
 def make_real(module: nn.Module, half: torch.dtype | None) -> None:
@@ -216,23 +171,30 @@ def batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype |
     }
 
 
-def _counted(recording: Recording) -> Costs:
-    """Return sums by `phase/kind/unit` (unit flops, bytes or kernels), and the recording's peaks by name."""
-    found: Costs = defaultdict(float)
+def _counted(recording: Recording) -> list[Costs]:
+    """Return the costs of each unit: sums by `phase/kind/unit` (unit flops, bytes or kernels), and bytes by name. The
+    peaks, above what is saved, are the rest's."""
+    found: list[Costs] = [defaultdict(float, unit) for unit in recording.units]
     for operator in recording.operators:
-        kind = operator.kind
+        costs, kind = found[operator.unit], operator.kind
         if kind not in ("memory", "weight_cast"):
             kind += "/half" if operator.half else "/fp32"
-        found[f"{operator.phase}/{kind}/flops"] += operator.flops
-        found[f"{operator.phase}/{kind}/bytes"] += sum(operator.reads.values()) + sum(operator.writes.values())
-        found[f"{operator.phase}/{kind}/kernels"] += 1
+        costs[f"{operator.phase}/{kind}/flops"] += operator.flops
+        costs[f"{operator.phase}/{kind}/bytes"] += sum(operator.reads.values()) + sum(operator.writes.values())
+        costs[f"{operator.phase}/{kind}/kernels"] += 1
     for run, moved in fused(recording):
-        found[f"{run[0].phase}/fused/bytes"] += moved
-        found[f"{run[0].phase}/fused/kernels"] += max(1, sum(operator.reduces for operator in run))
-    for name in ("saved", "head", "body", "copies", "inputs"):
-        found[name] = getattr(recording, name)
-    found["returned"] = max(0.0, recording.returned - recording.saved)
+        costs = found[run[0].unit]
+        costs[f"{run[0].phase}/fused/bytes"] += moved
+        costs[f"{run[0].phase}/fused/kernels"] += max(1, sum(operator.reduces for operator in run))
+    rest, saved = found[0], recording.saved
+    rest["head"], rest["body"] = recording.head - saved, recording.body - saved
+    rest["returned"] = max(0.0, recording.returned - saved) - sum(each["returned"] for each in found[1:])
     return found
+
+
+def _mean(costs: list[Costs]) -> Costs:
+    keys = set().union(*costs)
+    return {key: sum(each.get(key, 0.0) for each in costs) / len(costs) for key in keys}
 
 
 def _minus(whole: Costs, *parts: Costs) -> Costs:
