@@ -112,6 +112,8 @@ def transformers_config(config: dict[str, Any]) -> Any:
     found = CONFIG_MAPPING[kept["model_type"]].from_dict(kept)
     for each in (found, found.get_text_config()):
         each.use_cache = False
+    if found.is_encoder_decoder and getattr(found, "decoder_start_token_id", None) is None:
+        found.decoder_start_token_id = getattr(found, "pad_token_id", None) or 0
     return found
 
 
@@ -278,8 +280,8 @@ def layer(model: nn.Module) -> str:
     groups = [*listed(nn.ModuleList, 1)]
     named = {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
     unsplit = [each for group in groups for each in group if type(each).__name__ in named]
-    inner = {type(module) for each in unsplit for module in [*each.modules()][1:]}
-    if classes := {type(each).__name__ for each in unsplit if type(each) not in inner}:
+    inner = {module for each in unsplit for module in [*each.modules()][1:]}
+    if classes := {type(each).__name__ for each in unsplit if each not in inner}:
         return ",".join(sorted(classes))
     if 2 * max(map(_weights, groups), default=0) < _weights([model]):
         groups += listed(nn.Sequential, 2)

@@ -9,9 +9,10 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify
 from .record import patched
-from .trace import batch, data_checks, make_real, trace, variants
+from .trace import TOKENS, batch, data_checks, interpolation, is_sequential, make_real, trace, variants
 
 _CAUSAL_HALVES, _RECOMPUTES = 0.5, 4 / 5  # what `classify` leaves out and adds of fused attention
 _SAME_LOSS = 1e-3  # relative
@@ -286,8 +287,9 @@ def _completed(
     recipe = replace(recipe, layer=recipe.layer or configured.layer(naive))
     if lacking := {*recipe.layers} - {type(module).__name__ for module in naive.modules()}:
         raise UserError(f"{asked.text}: the model has no {', '.join(lacking)}; name its layers' class as layer")
-    flops = _flops(asked, recipe, naive)
-    fused = _fused_attention(asked, recipe, custom)
+    lengths = _lengths(asked, recipe, naive)
+    flops = _flops(asked, recipe, naive, lengths)
+    fused = _fused_attention(asked, recipe, custom, lengths[0])
     reached = {name: weight.numel() for name, weight in naive.named_parameters()}
     frozen = Frozen(sum(reached[name] for name in _without_gradient(naive)), *map(_without_gradient, (naive, custom)))
     described = Described.of(
@@ -338,12 +340,12 @@ class _Attention(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _loss(asked: Specification, recipe: Recipe, model: nn.Module) -> Tensor:
+def _loss(asked: Specification, recipe: Recipe, model: nn.Module, tokens: int | None) -> Tensor:
     """Return the loss of one example on fake tensors. Raise UserError where it is no scalar."""
     make_real(model, None)
     try:
         with configured.quietly(), patched(*data_checks()):
-            loss = model(**batch(recipe, 1, None, None))
+            loss = model(**batch(recipe, 1, tokens, None))
     except Exception as error:
         raise UserError(f"{asked.text}: its forward pass fails: {one_line(error)}") from error
     if not isinstance(loss, Tensor) or loss.ndim:
@@ -352,26 +354,40 @@ def _loss(asked: Specification, recipe: Recipe, model: nn.Module) -> Tensor:
     return loss
 
 
-def _flops(asked: Specification, recipe: Recipe, model: nn.Module) -> int:
+def _lengths(asked: Specification, recipe: Recipe, model: nn.Module) -> tuple[int | None, ...]:
+    """Return the lengths of sequence to run, None for the recipe's own: short ones where it computes token by token."""
+    try:
+        with configured.quietly():
+            return TOKENS if is_sequential(recipe, model) else (None,)
+    except Exception:  # the run says so in its own words
+        return (None,)
+
+
+def _flops(asked: Specification, recipe: Recipe, model: nn.Module, lengths: Sequence[int | None]) -> int:
     """Run one example forward and backward with eager attention. Return its FLOPs: the recipe's, or those counted."""
-    counter = _Counter()
-    with FakeTensorMode(), counter:
-        loss = _loss(asked, recipe, model)
-        if loss.grad_fn is None:
-            raise UserError(f"{asked.text}: its loss depends on no weight")
-        loss.backward()
+    counts = []
+    for tokens in lengths:
+        counter = _Counter()
+        with FakeTensorMode(), counter:
+            loss = _loss(asked, recipe, model, tokens)
+            if loss.grad_fn is None:
+                raise UserError(f"{asked.text}: its loss depends on no weight")
+            loss.backward()
+        counts.append(counter.flops)
     if recipe.flops_per_example:
         return recipe.flops_per_example
-    if not counter.flops:
+    if not counts[0]:
         raise UserError(f"{asked.text}: no matrix product was counted; give flops_per_example")
-    return round(counter.flops)
+    if isinstance(recipe.inputs, Text) and lengths[0] is not None:
+        counts = [sum(map(mul, counts, interpolation(lengths, recipe.inputs.sequence)))]
+    return round(counts[0])
 
 
-def _fused_attention(asked: Specification, recipe: Recipe, model: nn.Module) -> bool:
+def _fused_attention(asked: Specification, recipe: Recipe, model: nn.Module, tokens: int | None) -> bool:
     """Return whether the model, built with custom kernels, calls torch's fused attention. Run it backward as well."""
     mode = _Attention()
     with FakeTensorMode(), mode:
-        _loss(asked, recipe, model).backward()
+        _loss(asked, recipe, model, tokens).backward()
     return mode.called
 
 

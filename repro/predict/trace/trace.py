@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import product
+from math import prod
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from repro.console import UserError
 from repro.datafile import columns
@@ -26,7 +29,7 @@ from .operators import Operator
 from .record import Recording, patched, record
 
 _BATCHES = (4, 8)
-_TOKENS = (8, 16)  # Mamba's slow scan starts kernels for each token: two short sequences give a token's cost
+TOKENS = (8, 16, 24)  # a slow scan starts kernels for each token: short sequences tell what a long one costs
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -61,7 +64,9 @@ def trace(recipe: Recipe, variant: Variant) -> Trace:
         alike.setdefault(kind, []).append(unit)
     parts = []
     for index, units in enumerate(alike.values()):
-        costs = _linear(*(_mean([found[unit] for unit in units]) for found in (low, high)))
+        costs = _linear(
+            *(_sum([1 / len(units)] * len(units), [found[unit] for unit in units]) for found in (low, high))
+        )
         parts.append(Block(f"layer{index - 1}" if index else "rest", len(units), len(units), costs))
     found = Trace(recipe.id, recipe.scale, variant, stack(), tuple(parts))
     traced, there = found.parameters + found.total("frozen").fixed, sum(weight.numel() for weight in model.parameters())
@@ -73,15 +78,51 @@ def trace(recipe: Recipe, variant: Variant) -> Trace:
 def _measured(recipe: Recipe, variant: Variant, model: nn.Module, examples: int) -> tuple[list[Any], list[Costs]]:
     """Return the kinds and the costs of a model's units, the rest first. Layers are of one kind if they have the same
     class, shapes of weights and FLOPs."""
-    if recipe.kernels is None or variant != "naive":
-        recording = _recorded(recipe, variant, model, examples)
-        costs = _counted(recording)
-    else:
+    lengths: tuple[int | None, ...] = (None,)
+    if recipe.kernels is not None:
+        lengths = TOKENS[:2] if variant == "naive" else lengths  # costs of its slow scan are linear
+    elif is_sequential(recipe, model):
+        lengths = TOKENS
+    recordings = [_recorded(recipe, variant, model, examples, tokens) for tokens in lengths]
+    found = [_counted(recording) for recording in recordings]
+    costs = found[0]
+    if lengths[0] is not None:
         assert isinstance(recipe.inputs, Text)
-        recording, more = (_recorded(recipe, variant, model, examples, tokens) for tokens in _TOKENS)
-        pairs = zip(_counted(recording), _counted(more), strict=True)
-        costs = [_line(low, high, *_TOKENS, recipe.inputs.sequence) for low, high in pairs]
-    return [(kind, _forward_flops(each)) for kind, each in zip(recording.kinds, costs, strict=True)], costs
+        weights = interpolation(lengths, recipe.inputs.sequence)
+        costs = [_sum(weights, units) for units in zip(*found, strict=True)]
+    return [(kind, _forward_flops(each)) for kind, each in zip(recordings[0].kinds, costs, strict=True)], costs
+
+
+def is_sequential(recipe: Recipe, model: nn.Module) -> bool:
+    """Return whether a text model computes token by token, and its sequence is longer than those that tell its cost."""
+    if not isinstance(recipe.inputs, Text) or recipe.inputs.sequence <= TOKENS[-1]:
+        return False
+    calls = []
+    for tokens in TOKENS[:2]:
+        module = copy.deepcopy(model)
+        with FakeTensorMode(), patched(*data_checks()), torch.no_grad():
+            make_real(module, None)
+            with _Calls() as counter:
+                module(**batch(recipe, 1, tokens, None))
+        calls.append(counter.calls)
+    return calls[0] != calls[1]
+
+
+class _Calls(TorchDispatchMode):
+    """A counter of operators."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+def interpolation(lengths: Sequence[int | None], at: int) -> list[float]:
+    """Return the factors by which to add values at these lengths for the one at `at`, of the polynomial through them:
+    with attention costs grow with the square of the length."""
+    known = [float(each or 0) for each in lengths]
+    return [prod((at - other) / (each - other) for other in known if other != each) for each in known]
 
 
 def _forward_flops(costs: Costs) -> float:
@@ -192,25 +233,18 @@ def _counted(recording: Recording) -> list[Costs]:
     return found
 
 
-def _mean(costs: list[Costs]) -> Costs:
+def _mean(costs: Sequence[Costs]) -> Costs:
+    return {key: total / len(costs) for key, total in _sum([1] * len(costs), costs).items()}
+
+
+def _sum(factors: Sequence[float], costs: Sequence[Costs]) -> Costs:
     keys = set().union(*costs)
-    return {key: sum(each.get(key, 0.0) for each in costs) / len(costs) for key in keys}
-
-
-def _minus(whole: Costs, *parts: Costs) -> Costs:
-    keys = whole.keys() | set().union(*parts)
-    return {key: whole.get(key, 0.0) - sum(part.get(key, 0.0) for part in parts) for key in keys}
-
-
-def _line(low: Costs, high: Costs, at_low: float, at_high: float, at: float) -> Costs:
-    """Return the costs at `at`, on the line through those at `at_low` and `at_high`."""
-    slope = {key: each / (at_high - at_low) for key, each in _minus(high, low).items()}
-    return {key: low.get(key, 0.0) + each * (at - at_low) for key, each in slope.items()}
+    return {key: sum(factor * each.get(key, 0.0) for factor, each in zip(factors, costs, strict=True)) for key in keys}
 
 
 def _linear(low: Costs, high: Costs) -> dict[str, Linear]:
     found = {}
-    for key, more in sorted(_minus(high, low).items()):
+    for key, more in sorted(_sum((1, -1), (high, low)).items()):
         each = more / (_BATCHES[1] - _BATCHES[0])
         found[key] = Linear(low.get(key, 0.0) - each * _BATCHES[0], each)
     return {key: line for key, line in found.items() if line != NOTHING}
