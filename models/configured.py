@@ -289,9 +289,7 @@ def layer(model: nn.Module) -> str:
         alike: dict[type, list[nn.Module]] = {}
         for module in [*model.modules()][1:]:
             alike.setdefault(type(module), []).append(module)
-        groups = sorted(alike.values(), key=lambda group: (_is_block(group[0]), _weights(group)))
-        groups = [group for group in groups if len(group) > 1 and _weights(group)] or groups
-        groups = groups[-1:]
+        groups = [group for group in alike.values() if len(group) > 1 and _is_block(group[0])] or [*alike.values()]
     return ",".join(sorted({type(each).__name__ for group in [max(groups, key=_weights)] for each in group}))
 
 

@@ -153,3 +153,44 @@ def test_layers_that_are_one_module_are_counted_once_and_computed_each_time(tmp_
     traced = trace(more.recipe("paper"), "custom")
     assert sum(part.count for part in traced.layers) == 6
     assert traced.parameters == more.paper.parameters
+
+
+@pytest.mark.slow
+def test_a_trace_without_some_weights_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from repro.predict.trace import trace as tracing
+
+    recipe = described(SMALL | {"model_type": "bert"}, tmp_path, sequence=TOKENS).recipe("paper")
+
+    def without(*given: Any, **named: Any) -> Any:
+        recording = record(*given, **named)
+        recording.units[0]["parameters"] -= 32
+        return recording
+
+    record = tracing.record
+    monkeypatch.setattr(tracing, "record", without)
+    with pytest.raises(UserError, match=f"its trace has .* weights, its model {recipe.parameters:,}"):
+        tracing.trace(recipe, "custom")
+
+
+def test_layers_are_those_of_the_largest_list_or_else_repeat() -> None:
+    from torch import nn
+
+    from repro.models.configured import layer
+
+    class Block(nn.Sequential): ...
+
+    class Stage(nn.Module):
+        def __init__(self, first: nn.Module, second: nn.Module) -> None:
+            super().__init__()
+            self.first, self.second = first, second
+
+    def block(width: int) -> nn.Module:
+        return Block(nn.Linear(8, width), nn.Linear(width, 8))
+
+    embedding, head = nn.Embedding(100, 8), nn.Linear(8, 100)
+    assert layer(nn.ModuleDict({"a": embedding, "layers": nn.ModuleList([block(800)]), "b": head})) == "Block"
+    stages = {"first": Stage(block(8), block(8)), "second": Stage(block(16), block(32)), "head": head}
+    assert layer(nn.ModuleDict(stages | {"a": embedding})) == "Stage"
+    assert layer(
+        nn.ModuleDict({"stem": nn.Sequential(head), "all": nn.Sequential(Stage(head, embedding), Block(head))})
+    ) == ("Block,Stage")

@@ -64,9 +64,7 @@ def trace(recipe: Recipe, variant: Variant) -> Trace:
         alike.setdefault(kind, []).append(unit)
     parts = []
     for index, units in enumerate(alike.values()):
-        costs = _linear(
-            *(_sum([1 / len(units)] * len(units), [found[unit] for unit in units]) for found in (low, high))
-        )
+        costs = _linear(*(_mean([found[unit] for unit in units]) for found in (low, high)))
         parts.append(Block(f"layer{index - 1}" if index else "rest", len(units), len(units), costs))
     found = Trace(recipe.id, recipe.scale, variant, stack(), tuple(parts))
     traced, there = found.parameters + found.total("frozen").fixed, sum(weight.numel() for weight in model.parameters())
