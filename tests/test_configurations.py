@@ -158,6 +158,7 @@ def test_layers_that_are_one_module_are_counted_once_and_computed_each_time(tmp_
 @pytest.mark.slow
 def test_a_trace_without_some_weights_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from repro.predict.trace import trace as tracing
+    from repro.predict.trace.record import record
 
     recipe = described(SMALL | {"model_type": "bert"}, tmp_path, sequence=TOKENS).recipe("paper")
 
@@ -166,7 +167,6 @@ def test_a_trace_without_some_weights_is_an_error(tmp_path: Path, monkeypatch: p
         recording.units[0]["parameters"] -= 32
         return recording
 
-    record = tracing.record
     monkeypatch.setattr(tracing, "record", without)
     with pytest.raises(UserError, match=f"its trace has .* weights, its model {recipe.parameters:,}"):
         tracing.trace(recipe, "custom")
@@ -194,3 +194,25 @@ def test_layers_are_those_of_the_largest_list_or_else_repeat() -> None:
     assert layer(
         nn.ModuleDict({"stem": nn.Sequential(head), "all": nn.Sequential(Stage(head, embedding), Block(head))})
     ) == ("Block,Stage")
+
+
+@pytest.mark.slow
+def test_short_sequences_tell_what_a_long_one_costs_token_by_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from repro.predict.trace import custom
+    from repro.predict.trace import trace as tracing
+
+    config = SMALL | {"model_type": "jamba", "mamba_d_state": 4, "num_experts": 2, "num_key_value_heads": 2}
+    config |= {"num_hidden_layers": 3, "attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False}
+    told = described(config, tmp_path, sequence=40)
+    recipe = told.recipe("paper")
+    model = tracing._meta(recipe, "custom")
+    assert tracing.is_sequential(recipe, model)
+    short = tracing.trace(recipe, "custom")
+    for module in (custom, tracing):
+        monkeypatch.setattr(module, "is_sequential", lambda recipe, model: False)
+    assert described(config, tmp_path, sequence=40).paper.flops_per_example == told.paper.flops_per_example
+    whole = tracing.trace(recipe, "custom")
+    for key in {key for part in whole.parts for key in part.costs} - {"head", "body"}:
+        assert short.total(key).at(8) == pytest.approx(whole.total(key).at(8), rel=0.01), key

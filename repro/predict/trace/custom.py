@@ -287,7 +287,7 @@ def _completed(
     recipe = replace(recipe, layer=recipe.layer or configured.layer(naive))
     if lacking := {*recipe.layers} - {type(module).__name__ for module in naive.modules()}:
         raise UserError(f"{asked.text}: the model has no {', '.join(lacking)}; name its layers' class as layer")
-    lengths = _lengths(asked, recipe, naive)
+    lengths = TOKENS if is_sequential(recipe, naive) else (None,)
     flops = _flops(asked, recipe, naive, lengths)
     fused = _fused_attention(asked, recipe, custom, lengths[0])
     reached = {name: weight.numel() for name, weight in naive.named_parameters()}
@@ -352,15 +352,6 @@ def _loss(asked: Specification, recipe: Recipe, model: nn.Module, tokens: int | 
         found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         raise UserError(f"{asked.text}: its forward pass returns {found}, expected the mean loss, a scalar tensor")
     return loss
-
-
-def _lengths(asked: Specification, recipe: Recipe, model: nn.Module) -> tuple[int | None, ...]:
-    """Return the lengths of sequence to run, None for the recipe's own: short ones where it computes token by token."""
-    try:
-        with configured.quietly():
-            return TOKENS if is_sequential(recipe, model) else (None,)
-    except Exception:  # the run says so in its own words
-        return (None,)
 
 
 def _flops(asked: Specification, recipe: Recipe, model: nn.Module, lengths: Sequence[int | None]) -> int:
