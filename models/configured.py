@@ -1,15 +1,16 @@
-"""Models from transformers' configurations, timm's names and Python files, their tiny versions and repeated blocks."""
+"""Models from transformers' configurations, timm's names and Python files, their tiny versions and layers."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-import inspect
 import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import isfunction, signature
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,49 +23,87 @@ from .specification import Specification, of_the_model
 if TYPE_CHECKING:
     from torch import nn
 
-_HEADS = {  # the mapping of transformers, and the ends of its classes' names
-    "masked": ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", ("ForMaskedLM",)),
-    "causal": ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", ("ForCausalLM", "LMHeadModel")),
-    "image": ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", ("ForImageClassification",)),
-}
-_ENDS = tuple(end for _, ends in _HEADS.values() for end in ends)
+# The heads with a loss that is known here: transformers' mapping, how its classes' names end, and the kind.
+_HEADS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", ("ForConditionalGeneration",), "text"),
+    ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", ("ForConditionalGeneration",), "other"),
+    ("MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", ("ForConditionalGeneration",), "text"),
+    ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", ("ForMaskedLM",), "text"),
+    ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", ("ForCausalLM", "LMHeadModel"), "causal"),
+    ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", ("ForImageClassification",), "image"),
+    ("MODEL_MAPPING_NAMES", ("Model",), "other"),
+)
 _IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
-_MOST_OF = 0.5  # of the weights: the repeated block contains at least this share
 
 
-def head(config: dict[str, Any], text: str) -> tuple[str, str]:
-    """Return the kind (masked, causal or image) and the class of a configuration's head: what `architectures` names,
-    else what transformers has of the model type. Raise UserError where it has none of these."""
-    from transformers import __version__
+@dataclass(frozen=True)
+class Head:
+    """The class of a configured model, and how it is trained: `kind` is causal or text for a language model with its
+    own loss, image for an image classifier, other for a class with neither: the mean of its outputs stands in for a
+    loss. `asked` is the class that `architectures` names where transformers lacks it."""
+
+    model: Any
+    kind: str
+    asked: str = ""
+
+    def __str__(self) -> str:
+        name = self.model.__name__ + (f" in place of {self.asked}" if self.asked else "")
+        return name + (" (the mean of its outputs stands in for a loss)" if self.kind == "other" else "")
+
+    @property
+    def reads_images(self) -> bool:
+        return bool(self.model.main_input_name == "pixel_values")
+
+
+def head(config: dict[str, Any], text: str) -> Head:
+    """Return the class that `architectures` names. Where transformers lacks it, as with an alias of the hub's own code,
+    or none is named, return transformers' class of that kind, or for the model type, which takes the whole of the
+    configuration. Raise UserError where there is none, or where it reads other than text or images."""
+    import transformers
     from transformers.models.auto import modeling_auto
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
-    model_type = config["model_type"]
+    model_type, of = config["model_type"], f"{text}: transformers {transformers.__version__}"
     if model_type not in CONFIG_MAPPING_NAMES:
         meant = suggest_names(model_type, CONFIG_MAPPING_NAMES)
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
-        raise UserError(f"{text}: transformers {__version__} knows no model_type {model_type!r}{hint}")
-    there = {
-        kind: classes if isinstance(classes, tuple | list) else (classes,)
-        for kind, (mapping, _) in _HEADS.items()
-        if (classes := getattr(modeling_auto, mapping).get(model_type)) is not None
-    }
-    has = ", ".join(name for classes in there.values() for name in classes)
-    asked = next(iter(config.get("architectures") or ()), None)
-    for kind, classes in there.items():
-        if asked in classes:
-            return kind, str(asked)
-    if not there:
-        raise UserError(
-            f"{text}: transformers {__version__} has no language-modelling, masked-LM or image-classification head for "
-            f"{model_type}"
-        )
-    if isinstance(asked, str) and asked.endswith(_ENDS):
-        raise UserError(f"{text}: transformers {__version__} has no {asked}; of {model_type} it has {has}")
-    if config.get("is_decoder") and "causal" in there:
-        return "causal", there["causal"][0]
-    kind = next(iter(there))
-    return kind, there[kind][0]
+        raise UserError(f"{of} knows no model_type {model_type!r}{hint}")
+    known: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for mapping, ends, kind in _HEADS:
+        classes = getattr(modeling_auto, mapping, {}).get(model_type, ())
+        for name in (classes,) if isinstance(classes, str) else classes:
+            known.setdefault(name, (kind, ends))
+    whole = CONFIG_MAPPING[model_type]
+    parts = {whole, *whole.sub_configs.values()}
+    asked = next(iter(config.get("architectures") or ()), "")
+    found = getattr(transformers, asked, None) if isinstance(asked, str) and asked in dir(transformers) else None
+    if getattr(found, "config_class", None) in parts and hasattr(found, "main_input_name"):
+        return _readable(Head(found, known.get(asked, ("other",))[0]), text)
+    ends = next((ends for _, ends, _ in _HEADS if str(asked).endswith(ends)), ())
+    of_kind = [name for name, (_, mine) in known.items() if not ends or mine == ends]
+    if not of_kind:
+        has = ", ".join(known) or "no class"
+        raise UserError(f"{of} has no {asked or 'class'}; of {model_type} it has {has}")
+    encodes = getattr(whole(), "is_encoder_decoder", False)
+    if config.get("is_decoder") and not ends:
+        of_kind.sort(key=lambda name: known[name][0] != "causal")
+    candidates = [Head(getattr(transformers, name), known[name][0], str(asked)) for name in of_kind]
+    takes_all = [
+        each
+        for each in candidates
+        if each.model.config_class is whole and not (encodes and each.kind == "causal" and not ends)
+    ]
+    return _readable((takes_all or candidates)[0], text)
+
+
+def _readable(head: Head, text: str) -> Head:
+    """Return the head. Raise UserError where it needs inputs that are neither text nor images."""
+    takes = signature(head.model.forward).parameters
+    needs_both = head.kind == "other" and "input_ids" in takes and "pixel_values" in takes
+    if head.model.main_input_name not in ("input_ids", "pixel_values") or needs_both:
+        reads = "images together with text" if needs_both else head.model.main_input_name
+        raise UserError(f"{text}: {head.model.__name__} reads {reads}, and models here read text or images")
+    return head
 
 
 def transformers_config(config: dict[str, Any]) -> Any:
@@ -73,24 +112,27 @@ def transformers_config(config: dict[str, Any]) -> Any:
 
     kept = of_the_model(config)
     found = CONFIG_MAPPING[kept["model_type"]].from_dict(kept)
-    for each in (found, found.get_text_config() if hasattr(found, "get_text_config") else found):
+    for each in (found, found.get_text_config()):
         each.use_cache = False
+    if found.is_encoder_decoder and getattr(found, "decoder_start_token_id", None) is None:
+        found.decoder_start_token_id = getattr(found, "pad_token_id", None) or 0
     return found
 
 
 def transformers_model(config: dict[str, Any], attention: str) -> nn.Module:
     """Build a configuration's model in fp32 with an implementation of attention, where the model has it."""
-    import transformers
-
-    from .objective import ImageClassification, LanguageModelling
+    from .objective import ImageClassification, LanguageModelling, MeanOutput
     from .pythia import custom_attention
 
-    kind, name = head(config, config["model_type"])
+    chosen = head(config, config["model_type"])
     wanted = custom_attention("sdpa") if attention == "causal_sdpa" else attention
-    model_class = getattr(transformers, name)
     found = transformers_config(config)
-    model = model_class._from_config(found, attn_implementation=wanted) if wanted else model_class._from_config(found)
-    return ImageClassification(model) if kind == "image" else LanguageModelling(model)
+    if not isinstance(found, chosen.model.config_class):
+        found = found.get_text_config()  # as transformers hands a part its own
+    given = {"attn_implementation": wanted} if wanted else {}
+    model = chosen.model._from_config(found, **given)
+    wrapper = {"image": ImageClassification, "other": MeanOutput}.get(chosen.kind, LanguageModelling)
+    return wrapper(model)
 
 
 def attentions(config: dict[str, Any], sequence: int | None) -> list[str]:
@@ -99,11 +141,10 @@ def attentions(config: dict[str, Any], sequence: int | None) -> list[str]:
     Without a mask, causal attention runs in torch's fastest kernel. A sliding window needs one, if it is shorter than
     the sequence.
     """
-    found = transformers_config(config)
-    found = found.get_text_config() if hasattr(found, "get_text_config") else found
+    found = transformers_config(config).get_text_config()
     window = getattr(found, "sliding_window", None)
     windowed = isinstance(window, int) and sequence is not None and window < sequence
-    causal = head(config, config["model_type"])[0] == "causal"
+    causal = head(config, config["model_type"]).kind == "causal"
     return ["causal_sdpa", "sdpa"] if causal and not windowed else ["sdpa"]
 
 
@@ -199,7 +240,7 @@ def _recipe_of(module: ModuleType, specification: Specification, scale: Scale) -
         raise UserError(f"{text}: it has no recipe; define one, a repro.Recipe or a function that returns one")
     [found] = candidates.values()
     if callable(found):
-        takes_scale = "scale" in inspect.signature(found).parameters
+        takes_scale = "scale" in signature(found).parameters
         if scale == "tiny" and not takes_scale:
             raise UserError("its function takes no scale, from which it could make one")
         found = found(scale=scale) if takes_scale else found()
@@ -215,7 +256,7 @@ def _candidates(module: ModuleType) -> dict[str, Any]:
 
     def returns_one(each: Any) -> bool:
         return (
-            inspect.isfunction(each)
+            isfunction(each)
             and each.__module__ == module.__name__
             and (each.__name__ == "recipe" or each.__annotations__.get("return") in (Recipe, "Recipe", "repro.Recipe"))
         )
@@ -228,41 +269,40 @@ def _names(candidates: Iterable[str]) -> str:
 
 
 def layer(model: nn.Module) -> str:
-    """Return the class of the block to shard and to checkpoint: of transformers' `_no_split_modules` the one with most
-    weights, else of the blocks that contain at least half of the weights the most repeated; "" where none repeats."""
-    return next(iter(unsplit(model) or blocks(model)), "")
-
-
-def unsplit(model: nn.Module) -> list[str]:
-    """Return the repeated blocks among transformers' `_no_split_modules`, the one with most weights first."""
-    found = dict(_blocks(model))
-    named = {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
-    return sorted(named & found.keys(), key=lambda name: (-found[name][1], name))
-
-
-def blocks(model: nn.Module) -> list[str]:
-    """Return the repeated blocks: first those that contain at least half of the weights, of these the most repeated."""
-    found = dict(_blocks(model))
-    total = sum(weight.numel() for weight in model.parameters())
-    return sorted(found, key=lambda name: (found[name][1] < _MOST_OF * total, -found[name][0], name))
-
-
-def _blocks(model: nn.Module) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the classes of modules that a list or a sequence contains, with their number, of 2 or more, and weights."""
+    """Return the classes of the layers to shard and to checkpoint: transformers' `_no_split_modules` that stand in a
+    list, else those in the list that holds most weights; without a list the class that repeats with most weights."""
     from torch import nn
 
-    counts: dict[str, tuple[int, int]] = {}
-    for container in model.modules():
-        if not isinstance(container, nn.ModuleList | nn.Sequential):
-            continue
-        for child in container:
-            module = type(child).__module__
-            if module.startswith("torch.nn.") and not module.endswith(".transformer"):  # it has whole layers
-                continue
-            count, weights = counts.get(type(child).__name__, (0, 0))
-            mine = sum(weight.numel() for weight in child.parameters())
-            counts[type(child).__name__] = count + 1, weights + mine
-    yield from ((name, found) for name, found in counts.items() if found[0] > 1)
+    def listed(kind: type[nn.Module], least: int) -> Iterator[list[nn.Module]]:
+        for container in model.modules():
+            found = [each for each in container.children() if _is_block(each)] if isinstance(container, kind) else []
+            if len(found) >= least:
+                yield found
+
+    groups = [*listed(nn.ModuleList, 1)]
+    named = {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
+    unsplit = [each for group in groups for each in group if type(each).__name__ in named]
+    inner = {module for each in unsplit for module in [*each.modules()][1:]}
+    if classes := {type(each).__name__ for each in unsplit if each not in inner}:
+        return ",".join(sorted(classes))
+    if 2 * max(map(_weights, groups), default=0) < _weights([model]):
+        groups += listed(nn.Sequential, 2)
+    if not groups:
+        alike: dict[type, list[nn.Module]] = {}
+        for module in [*model.modules()][1:]:
+            alike.setdefault(type(module), []).append(module)
+        groups = [group for group in alike.values() if len(group) > 1 and _is_block(group[0])] or [*alike.values()]
+    return ",".join(sorted({type(each).__name__ for group in [max(groups, key=_weights)] for each in group}))
+
+
+def _is_block(module: nn.Module) -> bool:
+    """Return whether a module is one of a model's own, or a whole layer of torch's."""
+    place = type(module).__module__
+    return not place.startswith("torch.nn.") or place.endswith(".transformer")
+
+
+def _weights(modules: Iterable[nn.Module]) -> int:
+    return sum(weight.numel() for weight in {weight: None for module in modules for weight in module.parameters()})
 
 
 def tiny_configs(config: dict[str, Any]) -> Iterator[dict[str, Any]]:

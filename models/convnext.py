@@ -76,7 +76,6 @@ def _recipe(
         schedule=Schedule("cosine", warmup_steps=17_330),
         clip=None,
         layer="ConvNeXtStage",
-        block="ConvNeXtBlock",
         width=shape.widths[-1],
         parameters=parameters(shape),
         flops_per_example=flops_per_example(shape, size),

@@ -43,8 +43,8 @@ class Frozen:
 @dataclass(frozen=True)
 class Described:
     """A recipe as plain data: all fields but `build`; of `text` and `images` one is given. Of a configured model
-    `attention` is the implementation that free lunch takes, and `config` what builds it at this scale. `slow_scan`: it
-    was found without the kernel of its scan."""
+    `attention` is the implementation that free lunch takes, `config` what builds it at this scale, and `built` names
+    its class. `slow_scan`: it was found without the kernel of its scan."""
 
     id: str
     scale: Scale
@@ -62,7 +62,6 @@ class Described:
     flops_per_example: int
     text: Text | None = None
     images: Images | None = None
-    block: str = ""
     module: str = ""
     compiles: bool = True
     attends: bool = True
@@ -70,6 +69,7 @@ class Described:
     attention: str = ""
     config: dict[str, Any] | None = None
     frozen: Frozen = Frozen()
+    built: str = ""
     slow_scan: bool = False
 
     @classmethod
@@ -94,7 +94,7 @@ class Described:
     @property
     def plain(self) -> Described:
         """Return the data without what only building needs, or what depends on the machine."""
-        return replace(self, attention="", config=None, frozen=Frozen(), slow_scan=False)
+        return replace(self, attention="", config=None, frozen=Frozen(), built="", slow_scan=False)
 
     @property
     def problem(self) -> str:

@@ -100,8 +100,8 @@ class Recipe:
     the mean loss: `input_ids` and `labels` (both examples, sequence) for `Text`, `pixels` (examples, 3, size, size) and
     `labels` (examples) for `Images`. `attention` (sdpa or flash) is the implementation to use with custom kernels.
 
-    `name` is for people, `family` groups models of the same code. `layer` is the class name of the repeated block,
-    which FSDP shards and activation checkpointing recomputes; where that is a group of blocks, `block` is theirs.
+    `name` is for people, `family` groups models of the same code. `layer` is the class name of the layers, or several
+    with commas between them, which FSDP shards and activation checkpointing recomputes.
     `width` is the model's hidden size (for ConvNeXt, of the last stage), `head_size` that of an attention head where
     flash-attn can serve it. `parameters` is the number of weights,
     `flops_per_example` counts forward and backward. `module` is the Python module of the model, where not from torch
@@ -125,7 +125,6 @@ class Recipe:
     schedule: Schedule = _COSINE
     clip: float | None = 1.0
     layer: str = ""
-    block: str = ""
     width: int = 0
     parameters: int = 0
     flops_per_example: int = 0
@@ -138,3 +137,8 @@ class Recipe:
     custom_kernels: bool = True
     keeps_cache: bool = False
     kernels: Kernels | None = None
+
+    @property
+    def layers(self) -> list[str]:
+        """Return the class names of the layers."""
+        return self.layer.split(",")

@@ -66,7 +66,6 @@ class Fields:
     schedule: Literal["cosine", "linear"] | None = None
     warmup_steps: int | None = None
     clip: float | None = None
-    layer: str | None = None
     flops_per_example: int | None = None
     compiles: bool | None = None
 
@@ -96,6 +95,7 @@ class Specification:
     def key(self) -> str:
         """Return the hash of all that makes the recipe, but not of where its file lies."""
         plain = asdict(self)
+        plain["fields"]["layer"] = None  # an option of old versions: folders keep their ids
         del plain["text"]
         if self.source != "timm":
             del plain["place"]

@@ -308,7 +308,7 @@ def test_a_model_of_timm_has_its_own_image_size_and_layer_and_a_tiny_version() -
         ("{}/own.py:vector", "returns a tensor of shape (1, 8), expected the mean loss, a scalar tensor"),
         ("hf:{}/head.json", "has no ViTForCausalLM; of vit it has ViTForImageClassification"),
         ("hf:{}/type.json", "knows no model_type 'lama'; did you mean llama"),
-        ("hf:{}/t5.json", "has no language-modelling, masked-LM or image-classification head for t5"),
+        ("hf:{}/sound.json", "WhisperForConditionalGeneration reads input_features, and models here read"),
         ("timm:vit_smal_patch16_224", "did you mean vit_small_patch16_224"),
         (
             "timm:vit_tiny_patch16_224:num_classes=0",
@@ -319,7 +319,7 @@ def test_a_model_of_timm_has_its_own_image_size_and_layer_and_a_tiny_version() -
 def test_what_cannot_be_trained_is_refused_in_one_line(folder: Path, text: str, expected: str) -> None:
     (folder / "head.json").write_text('{"model_type": "vit", "architectures": ["ViTForCausalLM"]}')
     (folder / "type.json").write_text('{"model_type": "lama"}')
-    (folder / "t5.json").write_text('{"model_type": "t5"}')
+    (folder / "sound.json").write_text(json.dumps({"model_type": "whisper"}))
     with pytest.raises(UserError) as refused:
         described(text.format(folder), batch_size=8, training_steps=10)
     assert expected in str(refused.value)

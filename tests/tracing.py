@@ -20,37 +20,34 @@ from repro.predict.trace.record import Recording, patched, record
 from repro.predict.trace.trace import fused
 
 
-def extrapolated_and_whole(
-    rank: Rank, recipe: str, variant: traces.Variant, depths: list[int], examples: int
+def extrapolated_and_recorded(
+    rank: Rank, recipe: str, variant: traces.Variant, examples: int
 ) -> dict[str, list[float]]:
-    """Every cost of a model, from two depths and two micro batches, and from a record of all its layers."""
+    """Every cost of a model, from two micro batches, and from a record of this one."""
     described = models.find(recipe)
-    short = tracing.trace(described, variant)
-    whole = _whole(described, variant, examples, tuple(depths))
-    found = {key: [short.total(key).at(examples), value] for key, value in whole.items()}
-    for side in ("head", "body"):
-        found[side][0] = short.rest.cost(side).at(examples) + short.total("saved").at(examples)
-    return found
+    line = tracing.trace(described, variant)
+    recorded = _total(described, variant, examples)
+    return {key: [line.total(key).at(examples), value] for key, value in recorded.items()}
 
 
-def _whole(recipe: Recipe, variant: traces.Variant, examples: int, depths: tuple[int, ...]) -> traces.Costs:
-    """The costs of a model recorded at that depth, with nothing extrapolated."""
-    return tracing._measure(recipe, variant, tracing._meta(recipe, variant), depths, examples)
+def _total(recipe: Recipe, variant: traces.Variant, examples: int) -> traces.Costs:
+    """The costs of a whole model at that micro batch, with nothing extrapolated."""
+    _, units = tracing._measured(recipe, variant, tracing._meta(recipe, variant), examples)
+    return {key: sum(unit.get(key, 0.0) for unit in units) for key in set().union(*units)}
 
 
-def checkpointed_saved(rank: Rank, recipe: str, depth: int, examples: int) -> dict[str, float]:
+def checkpointed_saved(rank: Rank, recipe: str, examples: int) -> dict[str, float]:
     """Bytes saved for the backward pass by a model whose layers are really checkpointed."""
     described = models.find(recipe)
-    model = tracing._meta(described, "custom")
-    module = tracing._cut(model, described, (depth,))
-    _checkpoint(module, described.layer)
+    module = tracing._meta(described, "custom")
+    _checkpoint(module, described.layers)
 
     def build() -> tuple[nn.Module, dict[str, torch.Tensor]]:
         tracing.make_real(module, None)
         return module, tracing.batch(described, examples, None, None)
 
     with patched(*tracing._patches(described, "custom")):
-        recording = record(build, described.layer, torch.float16)
+        recording = record(build, described.layers, torch.float16)
     return {"saved": recording.saved, "peak": max(recording.head, recording.body)}
 
 
@@ -66,13 +63,18 @@ def moved_by_hand(rank: Rank, name: str, reads: float) -> list[float]:
     return [moved for _, moved in fused(Recording(operators, kept=frozenset({3})))]
 
 
-def traced_again(rank: Rank, recipe: str, variant: traces.Variant) -> list[dict[str, Any]]:
-    """The costs of a trace made here, and of the one shipped for these transformers and timm, None where there is none;
-    whichever torch made them, which decides no cost."""
+def traced_again(rank: Rank, recipe: str, variant: traces.Variant) -> list[dict[str, list[float]] | None]:
+    """The costs of all layers of a trace made here, and of the one shipped for these transformers and timm, None where
+    there is none; whichever torch made them, which decides no cost."""
     made = tracing.trace(models.find(recipe), variant)
     known = [traces.load(stack) for stack in traces.shipped() if replace(stack, torch=made.stack.torch) == made.stack]
     shipped: list[traces.Trace | None] = [each[made.recipe, made.scale, made.variant] for each in known] or [None]
-    return [traces._plain(each) | {"stack": None} if each else None for each in (made, shipped[0])]  # type: ignore[misc]
+    keys = sorted({key for part in made.parts for key in part.costs} - {"head", "body"})  # peaks are the rest's
+
+    def totals(each: traces.Trace | None) -> dict[str, list[float]] | None:
+        return None if each is None else {key: [each.total(key).fixed, each.total(key).each] for key in keys}
+
+    return [*map(totals, (made, *shipped))]
 
 
 class Attends(nn.Module):
@@ -104,7 +106,7 @@ def attention_on_cuda(rank: Rank, precision: str) -> dict[str, Any]:
     each pass where torch.compile fuses, products left out."""
     tokens = 1024
     half = getattr(torch, precision)
-    recording = record(lambda: (Attends(), {"x": torch.empty(1, tokens, 8)}), "none repeated", half)
+    recording = record(lambda: (Attends(), {"x": torch.empty(1, tokens, 8)}), ["none"], half)
     scores = tokens * tokens
     left = {"forward": 0.0, "backward": 0.0}
     for run, moved in fused(recording):
@@ -121,7 +123,7 @@ def cross_entropy_on_cuda(rank: Rank, precision: str) -> list[Any]:
         labels = torch.empty(examples, dtype=torch.long)
         return Chooses(), {"x": torch.empty(examples, 8), "labels": labels}
 
-    return _moved(record(build, "none repeated", half), examples * 1000)
+    return _moved(record(build, ["none"], half), examples * 1000)
 
 
 def compiled_bytes(rank: Rank, recipe: str, examples: int) -> dict[str, list[float]]:
@@ -140,7 +142,7 @@ def compiled_bytes(rank: Rank, recipe: str, examples: int) -> dict[str, list[flo
         return model, tracing.batch(described, examples, None, None)
 
     with patched(*tracing._patches(described, "custom")):
-        recording = record(build, described.layer, None)
+        recording = record(build, described.layers, None)
     found = {"fused": [0.0, 0.0], "eager": [0.0, 0.0]}
     for each in recording.operators:
         moved = sum(each.reads.values()) + sum(each.writes.values())
@@ -170,7 +172,7 @@ def cast_for_nobody(rank: Rank, recipe: str, variant: traces.Variant) -> list[fl
     found = []
     for paper_stack in (replace(tracing.stack(), transformers="another"), tracing.stack()):
         traced.PAPER_STACK = paper_stack
-        costs = _whole(described, variant, 4, (1,))
+        costs = _total(described, variant, 4)
         phases = ("forward", "returned", "backward")
         found.append((sum(costs.get(f"{phase}/memory/bytes", 0.0) for phase in phases), costs["returned"]))
     logits = 4 * described.inputs.sequence * described.inputs.vocabulary
@@ -196,7 +198,7 @@ def what_cannot_be_traced(rank: Rank) -> str:
             return (self.weight * x).sum() * x.sum().item()
 
     try:
-        record(lambda: (Reads(), {"x": torch.empty(4)}), "Reads", None)
+        record(lambda: (Reads(), {"x": torch.empty(4)}), ["Reads"], None)
     except UserError as error:
         return str(error)
     return "traced"

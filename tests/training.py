@@ -106,7 +106,7 @@ def train(
     described = _comparable(recipe, precision, clip, wide)
     divisor = accumulation if divide else 1
     built = engine.build(described, Settings.parse(settings), rank, divisor, False, tf32=False)
-    forwards = _count_forwards(built.module, described.layer)
+    forwards = _count_forwards(built.module, described.layers)
     start, losses, watch = _flat(_full_weights(built)), [], Watch()
     for step in range(steps):
         batch = random_batch(described, rank.world * accumulation * micro_batch, SEED + step)
@@ -209,7 +209,7 @@ def fsdp_policy(rank: Rank, settings: str) -> dict[str, Any]:
     built.forward(**random_batch(described, 1))
     states = [child._get_fsdp_state() for child in built.module.modules() if hasattr(child, "_get_fsdp_state")]
     policies = {state._mp_policy for state in states}
-    within = {weight for layer in layers(built.module, described.layer) for weight in layer.parameters()}
+    within = {weight for layer in layers(built.module, described.layers) for weight in layer.parameters()}
     around = set(built.module.parameters()) - within
     return {
         "dtypes": [[str(each.param_dtype), str(each.reduce_dtype)] for each in policies],
@@ -252,7 +252,7 @@ def recomputed(rank: Rank, settings: str) -> dict[str, float]:
     for name in models.IDS:
         recipe = models.find(name, "tiny")
         built = engine.build(recipe, Settings.parse(settings), rank, 1, False, tf32=False)
-        forwards = _count_forwards(built.module, recipe.layer)
+        forwards = _count_forwards(built.module, recipe.layers)
         built.micro_step(random_batch(recipe, 1), reduce=True)
         found[name] = {float(calls) for calls in forwards.values()}.pop()
     return found
@@ -282,11 +282,11 @@ def _gradients(module: nn.Module) -> dict[str, torch.Tensor]:
     return found
 
 
-def _count_forwards(module: nn.Module, layer: str) -> Counter[int]:
+def _count_forwards(module: nn.Module, names: list[str]) -> Counter[int]:
     """Counts, from now on, the forwards of every layer, by its number."""
     calls: Counter[int] = Counter()
     # fully_shard prefixes the class names of what it shards.
-    repeated = [child for child in module.modules() if type(child).__name__.removeprefix("FSDP") == layer]
+    repeated = [child for child in module.modules() if type(child).__name__.removeprefix("FSDP") in names]
     for number, child in enumerate(repeated):
         calls[number] = 0
         child.register_forward_pre_hook(lambda *_, number=number: calls.update([number]))
@@ -327,7 +327,7 @@ def describe(rank: Rank) -> dict[str, Any]:
             recipe = models.find(name, scale)
             with torch.device("meta"):
                 module = recipe.build(True, "sdpa")
-            repeated = layers(module, recipe.layer)
+            repeated = layers(module, recipe.layers)
             found[f"{name}/{scale}"] = {
                 "parameters": sum(weight.numel() for weight in module.parameters()),
                 "classes": sorted({type(child).__qualname__ for child in module.modules()}),
@@ -354,7 +354,7 @@ def sizes_of_gan(rank: Rank, scale: Scale) -> dict[str, Any]:
     return {
         "generator": sum(weight.numel() for weight in module.generator.parameters()),
         "discriminator": sum(weight.numel() for weight in module.discriminator.parameters()),
-        "layers": len(layers(module, recipe.layer)),
+        "layers": len(layers(module, recipe.layers)),
         "generated": list(module._generate(batch["latents"]).shape),
         "judged": list(module._judge(batch["pixels"]).shape),
     }

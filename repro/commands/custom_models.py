@@ -17,7 +17,7 @@ from ..models.specification import SPELLINGS, Fields, Specification, left_out
 
 _COUNTS = ("batch_size", "training_steps", "sequence", "image_size")
 _QUANTITIES = ("tokens", "images", "dataset_size")
-_NAMES = (*_COUNTS, *_QUANTITIES, "epochs", "precision", "optimizer", "layer")
+_NAMES = (*_COUNTS, *_QUANTITIES, "epochs", "precision", "optimizer")
 
 
 def add_models(parser: argparse.ArgumentParser, help: str, type: Callable[[str], str] = str) -> None:
@@ -47,7 +47,6 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
     add("--image-size", metavar="N", help="pixels of a side (default: the model's)")
     add("--precision", choices=get_args(Precision), help="default: bf16 for text, fp32 for images")
     add("--optimizer", choices=("Adam", "AdamW"), help="default: AdamW")
-    add("--layer", metavar="CLASS", help="the block to shard and to checkpoint (default: found from the model)")
 
 
 def register(given: argparse.Namespace) -> None:
@@ -127,8 +126,8 @@ def _option(name: str) -> str:
 
 def _summary(found: CustomModel, specification: Specification) -> str:
     """Return a line on a model, with the defaults that were taken and with what of it was left out."""
-    recipe, frozen, given = found.recipe("paper"), found.paper.frozen.weights, specification.fields
-    inputs = recipe.inputs
+    recipe, described, given = found.recipe("paper"), found.paper, specification.fields
+    inputs, frozen = recipe.inputs, described.frozen.weights
     ignored = left_out(specification.config) if specification.source == "transformers" else []
     sized = (
         f"sequence {inputs.sequence}{_default(given.sequence, 'its own')}"
@@ -137,12 +136,13 @@ def _summary(found: CustomModel, specification: Specification) -> str:
     )
     optimizer = f"{recipe.optimizer.name}{_default(given.optimizer)}"
     return (
-        f"{recipe.id}: {recipe.name}, {recipe.parameters / 1e9:.3g} B weights, {recipe.flops_per_example:.4g} FLOPs an "
+        f"{recipe.id}: {recipe.name}, {described.built + ', ' if described.built else ''}"
+        f"{recipe.parameters / 1e9:.3g} B weights, {recipe.flops_per_example:.4g} FLOPs an "
         f"example; {optimizer}, {recipe.precision}{_default(given.precision)}, {sized}; shards "
-        f"and checkpoints {recipe.layer}{_default(given.layer, 'found')}; {recipe.training_steps:,} steps of "
+        f"and checkpoints {' and '.join(recipe.layers)}; {recipe.training_steps:,} steps of "
         f"{recipe.batch_size:,}"
         + (f"; {_millions(frozen)} weights take no part, and are frozen" if frozen else "")
-        + ("; its scan runs without mamba-ssm's kernel" if found.paper.slow_scan else "")
+        + ("; its scan runs without mamba-ssm's kernel" if described.slow_scan else "")
         + (f"; left out of its configuration, as no part of the model: {', '.join(ignored)}" if ignored else "")
     )
 

@@ -65,7 +65,7 @@ def training_arguments(training: Training) -> dict[str, Any]:
         found["fsdp_config"] = {
             "version": 2,
             "auto_wrap_policy": _WRAP,
-            "transformer_layer_cls_to_wrap": [recipe.layer],
+            "transformer_layer_cls_to_wrap": recipe.layers,
             "reshard_after_forward": settings.stage == 3,
             "cpu_offload": settings.offloading,
             "activation_checkpointing": settings.checkpointing,

@@ -32,7 +32,7 @@ from .traces import Trace, Traced, Variant, can_trace, load, shipped
 
 _MODULE = "repro.predict.trace.custom"
 _PACKAGES = ("torch", "transformers", "timm")
-_FORMAT = 3  # of what is kept: another where the same model is described or traced in another way
+_FORMAT = 4  # of what is kept: another where the same model is described or traced in another way
 ANSWER = "answer.json"
 _SOON, _MOST = 10, 600  # seconds: after these a description that takes long is reported, and is ended
 
@@ -137,9 +137,9 @@ def _make(recipe: Recipe, folder: Path) -> None:
     assert known.specification is not None
     if not can_trace():
         raise UserError(f"tracing needs torch 2.4 or newer, this is {installed('torch')}")
-    say(f"{recipe.id}: tracing {recipe.parameters / 1e9:.3g} B weights, once; about a minute for 1 B on 2 cores")
+    say(f"{recipe.id}: tracing {recipe.parameters / 1e9:.3g} B weights, once; some seconds for each 10 layers")
     request = {"trace": asdict(known), "scale": recipe.scale, "folder": str(folder)}
-    _asked(request, known.specification.text, _MOST * max(1.0, recipe.parameters / 1e9))
+    _asked(request, known.specification.text, 3 * _MOST)
 
 
 def _asked(request: dict[str, Any], text: str, most: float, slow: str = "") -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -87,7 +87,7 @@ class Engine(ABC):
             torch.cuda.reset_peak_memory_stats()
         module.train()
         if self.settings.checkpointing:
-            _checkpoint(module, self.recipe.layer, **modern.checkpoint_options(self.parts))
+            _checkpoint(module, self.recipe.layers, **modern.checkpoint_options(self.parts))
         return module
 
     def _draws_on_gpu(self) -> bool:
@@ -177,31 +177,31 @@ def runs_tf32(device: torch.device) -> bool:
     return bool((kept != 1 + 2**-12).any())
 
 
-def layers(module: nn.Module, name: str) -> list[nn.Module]:
-    """Return the repeated blocks, whose class is `name` or FSDP's subclass of it. Raises WrongWrapperError if there are
+def layers(module: nn.Module, names: Sequence[str]) -> list[nn.Module]:
+    """Return the layers, whose classes are `names` or FSDP's subclasses of them. Raises WrongWrapperError if there are
     none."""
-    found = [child for child in module.modules() if type(child).__name__.removeprefix("FSDP") == name]
+    found = [child for child in module.modules() if type(child).__name__.removeprefix("FSDP") in names]
     if not found:
-        raise WrongWrapperError(f"{type(module).__name__} has no {name} to shard or checkpoint")
+        raise WrongWrapperError(f"{type(module).__name__} has no {' or '.join(names)} to shard or checkpoint")
     return found
 
 
-def _checkpoint(module: nn.Module, layer: str, **options: Any) -> None:
+def _checkpoint(module: nn.Module, names: Sequence[str], **options: Any) -> None:
     """Have these layers recompute their activations; `options` are those of torch's checkpoint."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
         apply_activation_checkpointing,
         checkpoint_wrapper,
     )
 
-    wanted = layers(module, layer)
+    wanted = layers(module, names)
     apply_activation_checkpointing(
         module,
         checkpoint_wrapper_fn=partial(checkpoint_wrapper, **options),
-        check_fn=lambda child: type(child).__name__ == layer,
+        check_fn=lambda child: type(child).__name__ in names,
     )
     wrapped = [child for child in module.modules() if type(child).__name__ == CHECKPOINT]
     if len(wrapped) != len(wanted):
-        raise WrongWrapperError(f"{len(wrapped)} of {len(wanted)} {layer} are checkpointed")
+        raise WrongWrapperError(f"{len(wrapped)} of {len(wanted)} {' and '.join(names)} are checkpointed")
 
 
 def torch_optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

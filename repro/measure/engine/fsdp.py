@@ -31,7 +31,7 @@ class FullyShardedEngine(PlainEngine):
         policy = api.MixedPrecisionPolicy(param_dtype=half, reduce_dtype=half)
         offload = api.CPUOffloadPolicy(pin_memory=self.rank.cuda) if self.settings.offloading else api.OffloadPolicy()
         mesh = init_device_mesh(self.rank.device.type, (self.rank.world,))
-        self.units = layers(self.module, CHECKPOINT if self.settings.checkpointing else self.recipe.layer)
+        self.units = layers(self.module, [CHECKPOINT] if self.settings.checkpointing else self.recipe.layers)
         for module in [*self.units, self.module]:
             api.fully_shard(
                 module,

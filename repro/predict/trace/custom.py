@@ -10,9 +10,10 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from ...models.recipe import Images, Optimizer, Recipe, Scale, Text
 from ...models.specification import Specification
 from .operators import classify
 from .record import patched
-from .trace import batch, make_real, padding_checks, shortened, trace, variants
+from .trace import TOKENS, batch, data_checks, interpolation, is_sequential, make_real, trace, variants
 
 _CAUSAL_HALVES, _RECOMPUTES = 0.5, 4 / 5  # what `classify` leaves out and adds of fused attention
 _SAME_LOSS = 1e-3  # relative
@@ -128,7 +129,6 @@ def _described(
         optimizer=Optimizer(given.optimizer or "AdamW", given.learning_rate or rate, betas),
         schedule=replace(Recipe.schedule, kind=given.schedule or "cosine", warmup_steps=min(warmup, steps)),
         clip=given.clip or 1.0,
-        layer=given.layer or "",
         width=_width(naive),
         flops_per_example=given.flops_per_example or 0,
         module=_module_of(naive),
@@ -138,7 +138,8 @@ def _described(
     of_transformers = asked.source == "transformers"
     attention = _attention(asked, config, inputs, make, like is not None) if of_transformers else "sdpa"
     completed = _completed(asked, recipe, naive, _on_meta(asked, make, attention))
-    return replace(completed, attention=attention, config=config)
+    built = str(configured.head(config, asked.text)) if of_transformers else ""
+    return replace(completed, attention=attention, config=config, built=built)
 
 
 def _maker(asked: Specification, config: dict[str, Any]) -> Callable[[str], nn.Module]:
@@ -177,11 +178,14 @@ def _inputs(asked: Specification, model: nn.Module, config: dict[str, Any]) -> T
         _refuse_channels(asked, config.get("in_chans", channels))
         return Images(config.get("img_size", size), inner.num_classes)
     full: Any = inner.config
-    if configured.head(config, asked.text)[0] == "image":
+    if configured.head(config, asked.text).reads_images:
         _refuse_channels(asked, getattr(full, "num_channels", 3))
         size = getattr(full, "image_size", None)
-        return Images(size if isinstance(size, int) else 224, full.num_labels)
-    text = full.get_text_config() if hasattr(full, "get_text_config") else full
+        size = size if isinstance(size, list | tuple) else [size]
+        if len({*size}) > 1:
+            raise UserError(f"{asked.text}: its images are {size[0]} x {size[1]}, expected squares: name --image-size")
+        return Images(size[0] or 224, full.num_labels)
+    text = full.get_text_config()
     most = _positions(inner, text)
     if given.sequence is None and most is None:
         raise UserError(f"{asked.text} needs its length of sequence, --sequence N: its configuration has none")
@@ -196,7 +200,10 @@ def _positions(model: nn.Module, config: Any) -> int | None:
     most = next(
         (
             number
-            for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+            for name in (
+                *("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len", "seq_length"),
+                *("n_ctx", "context_length"),
+            )
             if isinstance(number := getattr(config, name, None), int) and number > 0
         ),
         None,
@@ -268,7 +275,6 @@ def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
         optimizer=replace(optimizer, rate=given.learning_rate or optimizer.rate),
         schedule=replace(recipe.schedule, kind=kind, warmup_steps=min(warmup, steps)),
         clip=given.clip or recipe.clip,
-        layer=given.layer or recipe.layer,
         flops_per_example=(given.flops_per_example if scale == "paper" else None) or recipe.flops_per_example,
         compiles=recipe.compiles if given.compiles is None else given.compiles,
         flash_attention=False,
@@ -279,29 +285,27 @@ def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
 def _completed(
     asked: Specification, recipe: Recipe, naive: nn.Module | None = None, custom: nn.Module | None = None
 ) -> Described:
-    """Return a recipe's data with what its model says: weights, width, layer, FLOPs, and whether it has attention."""
+    """Return a recipe's data with what its model says: weights, width, layers, FLOPs, and whether it has attention."""
     naive = naive or _on_meta(asked, lambda _: recipe.build(False, "sdpa"), "")
     custom = custom or _on_meta(asked, lambda _: recipe.build(True, "sdpa"), "")
     if not isinstance(naive, nn.Module):
         raise UserError(f"{asked.text}: build returned {type(naive).__name__}, expected a torch.nn.Module")
-    layer = recipe.layer or configured.layer(naive)
-    classes = {type(module).__name__ for module in naive.modules()}
-    if layer not in classes:
-        named = f"has no {layer}" if layer else "repeats no block"
-        raise UserError(f"{asked.text}: the model {named}; name the class of the block to shard with --layer")
-    layer, block = _blocks(recipe, naive, layer)
-    flops = _flops(asked, recipe, naive)
-    fused = _fused_attention(asked, recipe, custom)
+    if not (parameters := sum(weight.numel() for weight in naive.parameters())):
+        raise UserError(f"{asked.text}: the model has no weights")
+    recipe = replace(recipe, layer=recipe.layer or configured.layer(naive))
+    if lacking := {*recipe.layers} - {type(module).__name__ for module in naive.modules()}:
+        raise UserError(f"{asked.text}: the model has no {', '.join(lacking)}; name its layers' class as layer")
+    lengths = TOKENS if is_sequential(recipe, naive) else (None,)
+    flops = _flops(asked, recipe, naive, lengths)
+    fused = _fused_attention(asked, recipe, custom, lengths[0])
     reached = {name: weight.numel() for name, weight in naive.named_parameters()}
     frozen = Frozen(sum(reached[name] for name in _without_gradient(naive)), *map(_without_gradient, (naive, custom)))
     described = Described.of(
         replace(
             recipe,
             name=f"{recipe.name} (own)" if recipe.name.lower() in _PRINTED else recipe.name,
-            layer=layer,
-            block=block,
             width=recipe.width or _width(naive),
-            parameters=sum(weight.numel() for weight in naive.parameters()),
+            parameters=parameters,
             flops_per_example=flops,
             attends=fused,
             custom_kernels=fused,
@@ -313,29 +317,6 @@ def _completed(
 def _without_gradient(model: nn.Module) -> list[str]:
     """Return the weights to train that a backward pass did not reach."""
     return [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
-
-
-def _blocks(recipe: Recipe, model: nn.Module, layer: str) -> tuple[str, str]:
-    """Return the class to shard, and the block inside it that a trace repeats, "" where that is the same: where layers
-    change the shape of what they pass on, as stages do, none can be left out of a trace."""
-    if _repeats(recipe, model, layer):
-        return layer, ""
-    block = next((each for each in configured.blocks(model) if each != layer and _repeats(recipe, model, each)), "")
-    is_given = bool(recipe.layer) or layer in configured.unsplit(model)
-    return (layer, block) if is_given or not block else (block, "")
-
-
-def _repeats(recipe: Recipe, model: nn.Module, block: str) -> bool:
-    """Return whether the model still runs with fewer of these blocks."""
-    cut = replace(recipe, layer=block, block="")
-    try:
-        fewer = shortened(model, cut)
-        with FakeTensorMode(), configured.quietly(), patched(*padding_checks()):
-            make_real(fewer, None)
-            fewer(**batch(recipe, 1, None, None))
-    except Exception:
-        return False
-    return True
 
 
 class _Counter(TorchDispatchMode):
@@ -387,12 +368,12 @@ class _NoCheckpoints(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _loss(asked: Specification, recipe: Recipe, model: nn.Module) -> Tensor:
+def _loss(asked: Specification, recipe: Recipe, model: nn.Module, tokens: int | None) -> Tensor:
     """Return the loss of one example on fake tensors. Raise UserError where it is no scalar."""
     make_real(model, None)
     try:
-        with configured.quietly(), patched(*padding_checks()), _NoCheckpoints(asked.text):
-            loss = model(**batch(recipe, 1, None, None))
+        with configured.quietly(), patched(*data_checks()), _NoCheckpoints(asked.text):
+            loss = model(**batch(recipe, 1, tokens, None))
     except UserError:
         raise
     except Exception as error:
@@ -403,26 +384,31 @@ def _loss(asked: Specification, recipe: Recipe, model: nn.Module) -> Tensor:
     return loss
 
 
-def _flops(asked: Specification, recipe: Recipe, model: nn.Module) -> int:
+def _flops(asked: Specification, recipe: Recipe, model: nn.Module, lengths: Sequence[int | None]) -> int:
     """Run one example forward and backward with eager attention. Return its FLOPs: the recipe's, or those counted."""
-    counter = _Counter()
-    with FakeTensorMode(), counter:
-        loss = _loss(asked, recipe, model)
-        if loss.grad_fn is None:
-            raise UserError(f"{asked.text}: its loss depends on no weight")
-        loss.backward()
+    counts = []
+    for tokens in lengths:
+        counter = _Counter()
+        with FakeTensorMode(), counter:
+            loss = _loss(asked, recipe, model, tokens)
+            if loss.grad_fn is None:
+                raise UserError(f"{asked.text}: its loss depends on no weight")
+            loss.backward()
+        counts.append(counter.flops)
     if recipe.flops_per_example:
         return recipe.flops_per_example
-    if not counter.flops:
+    if not counts[0]:
         raise UserError(f"{asked.text}: no matrix product was counted; give flops_per_example")
-    return round(counter.flops)
+    if isinstance(recipe.inputs, Text) and lengths[0] is not None:
+        counts = [sum(map(mul, counts, interpolation(lengths, recipe.inputs.sequence)))]
+    return round(counts[0])
 
 
-def _fused_attention(asked: Specification, recipe: Recipe, model: nn.Module) -> bool:
+def _fused_attention(asked: Specification, recipe: Recipe, model: nn.Module, tokens: int | None) -> bool:
     """Return whether the model, built with custom kernels, calls torch's fused attention. Run it backward as well."""
     mode = _Attention()
     with FakeTensorMode(), mode:
-        _loss(asked, recipe, model).backward()
+        _loss(asked, recipe, model, tokens).backward()
     return mode.called
 
 

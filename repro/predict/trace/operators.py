@@ -12,6 +12,7 @@ _SCAN_FLOPS = 9  # per channel, state and token, forward (as in Mamba's paper)
 _NO_KERNEL = ("empty", "new_empty", "detach", "alias", "lift_fresh", "set_", "_unsafe_view", "resize_", "sym_")
 _NOT_FUSED = ("embedding", "scatter", "index", "cat", "nll_loss_backward", "gather")
 _PICKS = ("embedding", "nll_loss_forward", "nll_loss_backward")  # they read rows of a table by index
+_GROUPED = "grouped_mm"  # of (tokens and choices, width) by the weights of experts, which each row has one of
 _REDUCTIONS = ("sum", "mean", "softmax", "layer_norm", "var", "amax", "norm")
 
 
@@ -22,7 +23,8 @@ Phase = Literal["forward", "returned", "backward"]
 @dataclass(frozen=True)
 class Operator:
     """One kernel. `kind` is matmul, batched (the products of each head), attention, convolution, depthwise, scan,
-    memory or weight_cast; `half`: it computes in half precision; `reads` and `writes` map storages to bytes."""
+    memory or weight_cast; `half`: it computes in half precision; `reads` and `writes` map storages to bytes; `unit` is
+    the index of the layer that runs, 0 outside of layers."""
 
     name: str
     kind: str
@@ -32,6 +34,7 @@ class Operator:
     writes: dict[int, float]
     fusable: bool
     phase: Phase
+    unit: int = 0
 
     @property
     def reduces(self) -> bool:
@@ -51,6 +54,8 @@ def classify(name: str, args: tuple[Any, ...], out: Any) -> tuple[str, float, bo
     if name in ("mm", "bmm", "addmm", "baddbmm"):
         left = args[-2] if name in ("mm", "bmm") else args[1]
         return "batched" if "bmm" in name else "matmul", 2.0 * prod(left.shape) * _first(out).shape[-1], False
+    if name.startswith(_GROUPED):
+        return "matmul", (4.0 if name.endswith("backward") else 2.0) * args[0].numel() * args[1].shape[-1], False
     if "scaled_dot_product" in name:
         return "attention", _attention(name, args), False
     if name.startswith("selective_scan"):
@@ -93,7 +98,10 @@ def bytes_of(tensor: Tensor) -> float:
 
 
 def read_of(name: str, tensor: Tensor, args: tuple[Any, ...]) -> float:
-    """Return the bytes that an operator reads of a tensor: all, or a row per index where it picks from a table."""
+    """Return the bytes that an operator reads of a tensor: all, a row per index where it picks from a table, or of
+    experts those that the rows can reach."""
+    if name.startswith(_GROUPED) and tensor is args[1]:
+        return bytes_of(tensor) * min(1.0, args[0].shape[0] / tensor.shape[0])
     if name not in _PICKS:
         return bytes_of(tensor)
     indices = next(x for x in args if isinstance(x, Tensor) and not x.is_floating_point())

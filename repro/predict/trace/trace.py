@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import product
+from math import prod
 from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from repro.console import UserError
 from repro.datafile import columns
@@ -27,8 +29,7 @@ from .operators import Operator
 from .record import Recording, patched, record
 
 _BATCHES = (4, 8)
-_DEPTHS = (2, 3)  # layers; a tiny model is traced with all of its layers, and with one fewer
-_TOKENS = (8, 16)  # Mamba's slow scan starts kernels for each token: two short sequences give a token's cost
+TOKENS = (8, 16, 24)  # a slow scan starts kernels for each token: short sequences tell what a long one costs
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -53,57 +54,91 @@ def stack() -> Traced:
 
 
 def trace(recipe: Recipe, variant: Variant) -> Trace:
-    """Return a recipe's trace. Raise UserError, which names the operator that cannot be traced."""
+    """Return a recipe's trace, of all its layers. Raise UserError, which names the operator that cannot be traced, and
+    where the trace's weights are not the model's."""
     load_stack()
-    slow = recipe.kernels is not None and variant == "naive"
     model = _meta(recipe, variant)
-    full = tuple(len(group) for group in _groups(model, recipe))
+    (kinds, low), (_, high) = (_measured(recipe, variant, model, examples) for examples in _BATCHES)
+    alike: dict[Any, list[int]] = {}
+    for unit, kind in enumerate(kinds):
+        alike.setdefault(kind, []).append(unit)
+    parts = []
+    for index, units in enumerate(alike.values()):
+        costs = _linear(*(_mean([found[unit] for unit in units]) for found in (low, high)))
+        parts.append(Block(f"layer{index - 1}" if index else "rest", len(units), len(units), costs))
+    found = Trace(recipe.id, recipe.scale, variant, stack(), tuple(parts))
+    traced, there = found.parameters + found.total("frozen").fixed, sum(weight.numel() for weight in model.parameters())
+    if round(traced) != there:
+        raise UserError(f"{recipe.id}: its trace has {traced:,.0f} weights, its model {there:,}; please report this")
+    return found
 
-    def measured(depth: tuple[int, ...], examples: int) -> Costs:
-        run = partial(_measure, recipe, variant, model, depth, examples)
-        if not slow:
-            return run()
+
+def _measured(recipe: Recipe, variant: Variant, model: nn.Module, examples: int) -> tuple[list[Any], list[Costs]]:
+    """Return the kinds and the costs of a model's units, the rest first. Layers are of one kind if they have the same
+    class, shapes of weights and FLOPs."""
+    lengths: tuple[int | None, ...] = (None,)
+    if recipe.kernels is not None:
+        lengths = TOKENS[:2] if variant == "naive" else lengths  # costs of its slow scan are linear
+    elif is_sequential(recipe, model):
+        lengths = TOKENS
+    recordings = [_recorded(recipe, variant, model, examples, tokens) for tokens in lengths]
+    found = [_counted(recording) for recording in recordings]
+    costs = found[0]
+    if lengths[0] is not None:
         assert isinstance(recipe.inputs, Text)
-        low, high = (run(tokens=tokens) for tokens in _TOKENS)
-        return _line(low, high, *_TOKENS, recipe.inputs.sequence)
-
-    base = _base(full)
-    bases = [measured(base, examples) for examples in _BATCHES]
-    kinds = []
-    for index in range(len(full)):
-        deeper = tuple(depth + (place == index) for place, depth in enumerate(base))
-        more = [measured(deeper, examples) for examples in _BATCHES]
-        kinds.append([_minus(high, low) for high, low in zip(more, bases, strict=True)])
-    rest = [
-        _minus(whole, *(kind[place] for kind, depth in zip(kinds, base, strict=True) for _ in range(depth)))
-        for place, whole in enumerate(bases)
-    ]
-    # The base's peaks include what its layers saved. Only the bytes above that belong to the peaks.
-    for place, whole in enumerate(bases):
-        for side in ("head", "body"):
-            rest[place][side] = whole[side] - whole["saved"]
-    stages = bool(recipe.block)
-    parts = [Block("rest", 1, 1, _linear(*rest))] + [
-        Block(f"layer{index}", layers, 1 if stages else layers, _linear(*kind))
-        for index, (layers, kind) in enumerate(zip(full, kinds, strict=True))
-    ]
-    return Trace(recipe.id, recipe.scale, variant, stack(), tuple(parts))
+        weights = interpolation(lengths, recipe.inputs.sequence)
+        costs = [_sum(weights, units) for units in zip(*found, strict=True)]
+    return [(kind, _forward_flops(each)) for kind, each in zip(recordings[0].kinds, costs, strict=True)], costs
 
 
-def _measure(
-    recipe: Recipe,
-    variant: Variant,
-    model: nn.Module,
-    depths: tuple[int, ...],
-    examples: int,
-    tokens: int | None = None,
-) -> Costs:
+def is_sequential(recipe: Recipe, model: nn.Module) -> bool:
+    """Return whether a text model computes token by token, and its sequence is longer than those that tell its cost."""
+    if not isinstance(recipe.inputs, Text) or recipe.inputs.sequence <= TOKENS[-1]:
+        return False
+    try:
+        few, more = (_calls(recipe, model, tokens) for tokens in TOKENS[:2])
+    except Exception:  # it takes no shorter sequence, or fails at its own length as well, where the reason is reported
+        return False
+    return few != more
+
+
+def _calls(recipe: Recipe, model: nn.Module, tokens: int) -> int:
+    """Return how many operators a forward pass over so many tokens calls."""
+    module = copy.deepcopy(model)
+    with FakeTensorMode(), patched(*data_checks()), torch.no_grad():
+        make_real(module, None)
+        with _Calls() as counter:
+            module(**batch(recipe, 1, tokens, None))
+    return counter.calls
+
+
+class _Calls(TorchDispatchMode):
+    """A counter of operators."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+def interpolation(lengths: Sequence[int | None], at: int) -> list[float]:
+    """Return the factors by which to add values at these lengths for the one at `at`, of the polynomial through them:
+    with attention costs grow with the square of the length."""
+    known = [float(each or 0) for each in lengths]
+    return [prod((at - other) / (each - other) for other in known if other != each) for each in known]
+
+
+def _forward_flops(costs: Costs) -> float:
+    return sum(each for key, each in costs.items() if key.startswith("forward/") and key.endswith("/flops"))
+
+
+def _recorded(
+    recipe: Recipe, variant: Variant, model: nn.Module, examples: int, tokens: int | None = None
+) -> Recording:
     half = _HALF.get(recipe.precision)
     pure = variant == "half"
-    module = _cut(model, recipe, depths)
-    weights = [*module.parameters()]
-    trained = [weight.numel() for weight in weights if weight.requires_grad]
-    frozen = sum(weight.numel() for weight in weights) - sum(trained)
+    module = copy.deepcopy(model)
 
     def build() -> tuple[nn.Module, dict[str, Tensor]]:
         make_real(module, half if pure else None)
@@ -115,16 +150,12 @@ def _measure(
         config.use_cache = True  # transformers' default, which the authors keep
     mixed = None if pure else half
     with patched(*_patches(recipe, variant)):
-        recording = record(build, recipe.layer, mixed, accelerate=as_the_authors and mixed is not None)
-    found = _counted(recording)
-    found |= {"parameters": sum(trained), "frozen": frozen, "tensors": len(trained)}
-    return found
+        return record(build, recipe.layers, mixed, accelerate=as_the_authors and mixed is not None)
 
 
 def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
-    """Return patches: transformers' padding check, as fake tensors have no values; Mamba's kernels, which need a
-    GPU."""
-    patches = padding_checks()
+    """Return patches of what reads values, and of Mamba's kernels, which need a GPU."""
+    patches = data_checks()
     if recipe.kernels is not None and variant != "naive":
         module = sys.modules["transformers.models.mamba.modeling_mamba"]
         patches += [(module, "mamba_inner_fn", fused_mamba.mamba_inner_fn)]
@@ -134,13 +165,19 @@ def _patches(recipe: Recipe, variant: Variant) -> list[tuple[Any, str, Any]]:
     return patches
 
 
-def padding_checks() -> list[tuple[Any, str, Any]]:
-    """Return patches of transformers' check for padding ids, as fake tensors have no values."""
+def data_checks() -> list[tuple[Any, str, Any]]:
+    """Return patches of transformers where it reads values, which fake tensors lack: the check for padding ids, and the
+    choice of a grouped product of experts, of which one operator has a rule for shapes in every precision."""
     if "transformers.modeling_utils" not in sys.modules:
         return []
     from transformers import PreTrainedModel
 
-    return [(PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None)]
+    patches: list[tuple[Any, str, Any]] = [
+        (PreTrainedModel, "warn_if_padding_and_no_attention_mask", lambda *given: None)
+    ]
+    if (experts := sys.modules.get("transformers.integrations.moe")) and hasattr(experts, "_can_use_grouped_mm"):
+        patches.append((experts, "_can_use_grouped_mm", lambda *given: False))
+    return patches
 
 
 def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
@@ -150,43 +187,6 @@ def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
         module = recipe.build(variant != "naive" and not slow, "sdpa")
     module.train()
     return module
-
-
-def _groups(model: nn.Module, recipe: Recipe) -> list[nn.ModuleList | nn.Sequential]:
-    """Return the containers of repeated layers."""
-    block = recipe.block or recipe.layer
-    least = 1 if recipe.id in models.TRACED else 2  # blocks of one's own may change the shape where they come alone
-    found = [
-        module
-        for module in model.modules()
-        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) and type(module[0]).__name__ == block
-    ]
-    if kept := [module for module in found if len(module) >= least]:
-        return kept
-    raise UserError(f"{recipe.id}: no list of the model repeats {block}; name another block with --layer")
-
-
-def _cut(model: nn.Module, recipe: Recipe, depths: tuple[int, ...]) -> nn.Module:
-    """Return a copy of the model with `depths` layers in its groups."""
-    kept = [
-        (group, "_modules", dict(list(group._modules.items())[:depth]))
-        for group, depth in zip(_groups(model, recipe), depths, strict=True)
-    ]
-    with patched(*kept):
-        module = copy.deepcopy(model)
-    config = getattr(getattr(module, "model", None), "config", None)
-    if config is not None:
-        config.num_hidden_layers = depths[0]
-    return module
-
-
-def shortened(model: nn.Module, recipe: Recipe) -> nn.Module:
-    """Return a copy of the model with as many layers as the shortest that is traced. Raise UserError without any."""
-    return _cut(model, recipe, _base(len(group) for group in _groups(model, recipe)))
-
-
-def _base(layers: Iterable[int]) -> tuple[int, ...]:
-    return tuple(min(_DEPTHS[0], number - 1) for number in layers)
 
 
 def make_real(module: nn.Module, half: torch.dtype | None) -> None:
@@ -216,39 +216,39 @@ def batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype |
     }
 
 
-def _counted(recording: Recording) -> Costs:
-    """Return sums by `phase/kind/unit` (unit flops, bytes or kernels), and the recording's peaks by name."""
-    found: Costs = defaultdict(float)
+def _counted(recording: Recording) -> list[Costs]:
+    """Return the costs of each unit: sums by `phase/kind/unit` (unit flops, bytes or kernels), and bytes by name. The
+    peaks, above what is saved, are the rest's."""
+    found: list[Costs] = [defaultdict(float, unit) for unit in recording.units]
     for operator in recording.operators:
-        kind = operator.kind
+        costs, kind = found[operator.unit], operator.kind
         if kind not in ("memory", "weight_cast"):
             kind += "/half" if operator.half else "/fp32"
-        found[f"{operator.phase}/{kind}/flops"] += operator.flops
-        found[f"{operator.phase}/{kind}/bytes"] += sum(operator.reads.values()) + sum(operator.writes.values())
-        found[f"{operator.phase}/{kind}/kernels"] += 1
+        costs[f"{operator.phase}/{kind}/flops"] += operator.flops
+        costs[f"{operator.phase}/{kind}/bytes"] += sum(operator.reads.values()) + sum(operator.writes.values())
+        costs[f"{operator.phase}/{kind}/kernels"] += 1
     for run, moved in fused(recording):
-        found[f"{run[0].phase}/fused/bytes"] += moved
-        found[f"{run[0].phase}/fused/kernels"] += max(1, sum(operator.reduces for operator in run))
-    for name in ("saved", "head", "body", "copies", "inputs"):
-        found[name] = getattr(recording, name)
-    found["returned"] = max(0.0, recording.returned - recording.saved)
+        costs = found[run[0].unit]
+        costs[f"{run[0].phase}/fused/bytes"] += moved
+        costs[f"{run[0].phase}/fused/kernels"] += max(1, sum(operator.reduces for operator in run))
+    rest, saved = found[0], recording.saved
+    rest["head"], rest["body"] = recording.head - saved, recording.body - saved
+    rest["returned"] = max(0.0, recording.returned - saved) - sum(each["returned"] for each in found[1:])
     return found
 
 
-def _minus(whole: Costs, *parts: Costs) -> Costs:
-    keys = whole.keys() | set().union(*parts)
-    return {key: whole.get(key, 0.0) - sum(part.get(key, 0.0) for part in parts) for key in keys}
+def _mean(costs: Sequence[Costs]) -> Costs:
+    return {key: total / len(costs) for key, total in _sum([1] * len(costs), costs).items()}
 
 
-def _line(low: Costs, high: Costs, at_low: float, at_high: float, at: float) -> Costs:
-    """Return the costs at `at`, on the line through those at `at_low` and `at_high`."""
-    slope = {key: each / (at_high - at_low) for key, each in _minus(high, low).items()}
-    return {key: low.get(key, 0.0) + each * (at - at_low) for key, each in slope.items()}
+def _sum(factors: Sequence[float], costs: Sequence[Costs]) -> Costs:
+    keys = set().union(*costs)
+    return {key: sum(factor * each.get(key, 0.0) for factor, each in zip(factors, costs, strict=True)) for key in keys}
 
 
 def _linear(low: Costs, high: Costs) -> dict[str, Linear]:
     found = {}
-    for key, more in sorted(_minus(high, low).items()):
+    for key, more in sorted(_sum((1, -1), (high, low)).items()):
         each = more / (_BATCHES[1] - _BATCHES[0])
         found[key] = Linear(low.get(key, 0.0) - each * _BATCHES[0], each)
     return {key: line for key, line in found.items() if line != NOTHING}
