@@ -114,7 +114,7 @@ def test_a_stack_that_cannot_run_a_trial_broke_it(tmp_path: Path) -> None:
     assert row["reason"].startswith("unsupported: transformers does not import: ModuleNotFoundError")
     assert "slower or broken (1 broke): pythia-1b, naive, 1 x cpu unsupported" in found.stdout.splitlines()[0]
     assert {"what": "without-gpt-neox", "before": None, "after": "1.0"} in output["environment"]
-    assert (tmp_path / "out" / "report.md").read_text().startswith("**Verdict on ")
+    assert (tmp_path / "out" / "report.md").read_text().startswith(f"**{tmp_path / 'lock'} beside this stack: ")
     assert "the baseline stays as it is" in found.stderr
     assert re.search(r": pythia-1b naive; about [0-9]+ min in all, by estimate$", found.stderr, re.MULTILINE)
     first = r"^\[ 1/11\] largest micro batches, before: [0-9]+ s; about [0-9.]+ (s|min) left$"
@@ -128,8 +128,7 @@ def test_a_stack_that_is_this_one_is_not_measured_and_no_failure(tmp_path: Path)
     found = check(tmp_path, lock(tmp_path, twin))
     assert found.returncode == 0
     assert found.stdout == (
-        f"Verdict on {tmp_path / 'lock'} after this stack: no package that a trial may import differs, nothing was "
-        "measured.\n"
+        f"{tmp_path / 'lock'} beside this stack: no package that a trial may import differs, nothing was measured.\n"
     )
     assert found.stderr.splitlines()[-1].startswith(f"repro: nothing of {tmp_path / 'lock'} differs, every package ")
     accepted = check(tmp_path, tmp_path / "lock", "--accept")

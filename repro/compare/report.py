@@ -67,7 +67,7 @@ def verdict(
     """Return one line. It names what regressed or broke, else what was measured and is incomparable, or, where all is
     well, what improved, and counts the trials without a counterpart."""
     if not compared:
-        return f"Verdict on {after} after {before}: no package that a trial may import differs, nothing was measured."
+        return f"{after} beside {before}: no package that a trial may import differs, nothing was measured."
     counts = Counter(each.status for each in compared)
     message = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
     for side, alone in (("before", only_before), ("after", only_after)):
@@ -79,7 +79,7 @@ def verdict(
     if code == OK:
         telling = [each for each in compared if each.status == "improved"]
     named = first([f"{_name(each)} {_how(each)}" for each in telling])
-    return f"Verdict on {after} after {before}: {word} ({message}){': ' if named else ''}{named}."
+    return f"{after} beside {before}: {word} ({message}){': ' if named else ''}{named}."
 
 
 def report(

@@ -350,8 +350,8 @@ def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
     entries = {v.place: verdict_entry(v) for v in verdicts if v.table == table}
     what = "the best settings found" if table == "1" else "naive settings"
     caption = (
-        f"Days of training with {what}, on 1 to {max(COUNTS)} GPUs: as printed, - infeasible and ? a mark that the "
-        "copy at hand has lost"
+        f"Days of training with {what}, on 1 to {max(COUNTS)} GPUs: as printed, - infeasible and ? a mark that "
+        "cannot be read in the copy at hand"
     )
     if any(entry.below for entry in entries.values()):
         caption += (
