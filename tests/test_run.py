@@ -60,7 +60,7 @@ from repro.run.run import Run
 from repro.run.tracking import Tracker
 from tests.command_line import record
 
-def measured(trial, *_):
+def measured(trial, *_, **__):
     return record(trial.recipe, trial.settings, days, trial.device, trial.count, true_days=true_days)
 
 repro.run.run.run_trial, Run.load = measured, lambda run: None
@@ -515,7 +515,7 @@ def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Pat
     assert "Warning" not in found.stderr
     assert not (tmp_path / "logs" / "server.log").exists(), "the stack is not even loaded"
     assert records(tmp_path) == []
-    assert "no GPU took part in this run. None of its trials was measured." in found.stdout
+    assert "None of its trials was measured." in found.stdout
 
 
 @pytest.mark.parametrize(

@@ -368,7 +368,7 @@ def test_what_else_to_install_is_asked_for_before_all_else(house: House) -> None
 
 # Reading
 
-READING = ("audit", "claims", "table", "predict", "cost", "gpus", "recipes")
+READING = ("audit", "claims", "table", "predict", "cost", "list gpus", "list recipes")
 
 
 def test_what_only_reads_sets_up_a_small_environment_once_and_takes_a_stack_that_is_there(house: House) -> None:
@@ -436,8 +436,8 @@ def test_every_reading_command_answers_with_the_lock_for_reading_alone(tmp_path:
     house.borrow_uv()
     needs = {"cost": "vit", "table": "1 --by true"}
     started = time.monotonic()
-    for name in (*READING, "settings"):
-        done = house.run(name, *needs.get(name, "").split(), CUDA_VISIBLE_DEVICES="")
+    for name in (*READING, "list settings"):
+        done = house.run(*name.split(), *needs.get(name, "").split(), CUDA_VISIBLE_DEVICES="")
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         assert done.stdout, name
         assert time.monotonic() - started < 60, "with the set-up"
