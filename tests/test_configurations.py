@@ -41,10 +41,13 @@ def described(config: Path | dict[str, Any], folder: Path = FOLDER, **given: Any
     return described(config, sequence=TOKENS)
 
 
-@pytest.mark.parametrize(
-    "file",
-    [pytest.param(file, marks=[] if file.removesuffix(".json") in QUICK else pytest.mark.slow) for file in COUNTED],
-)
+def marks(file: str) -> list[pytest.MarkDecorator]:
+    if file.removesuffix(".json") in QUICK:
+        return []
+    return [pytest.mark.slow, *([pytest.mark.nightly] if COUNTED[file] > 1e9 else [])]
+
+
+@pytest.mark.parametrize("file", [pytest.param(file, marks=marks(file)) for file in COUNTED])
 def test_a_configuration_has_the_weights_of_its_class_or_is_refused(file: str) -> None:
     from repro.predict.trace.trace import trace
 
