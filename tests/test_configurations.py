@@ -44,7 +44,7 @@ def described(config: Path | dict[str, Any], folder: Path = FOLDER, **given: Any
 def marks(file: str) -> list[pytest.MarkDecorator]:
     if file.removesuffix(".json") in QUICK:
         return []
-    return [pytest.mark.slow, *([pytest.mark.nightly] if COUNTED[file] > 1e9 else [])]
+    return [pytest.mark.slow, *([pytest.mark.nightly] if COUNTED[file] > 1.3e8 else [])]
 
 
 @pytest.mark.parametrize("file", [pytest.param(file, marks=marks(file)) for file in COUNTED])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import itertools
 import math
 import os
@@ -87,6 +88,10 @@ def train(
             rank.prepare(None)
             examples_at_once = micro_batch if rank.cuda or device == "cpu" else 1
             code = _Training(found, wanted, rank, given, examples_at_once, compiled, tf32, expected).run(examples)
+            # DistributedDataParallel's reducer, freed after its group, would hold the GIL and wait for a thread of gloo
+            # that asks for it.
+            gc.collect()
+            dist.destroy_process_group()
     except UserError as error:
         say(error)
         code = 2
@@ -205,7 +210,6 @@ class _Training:
                 f"{kept.seconds_a_step:.3g} s a step, {kept.days:.3g} days for all {recipe.training_steps:,}"
                 f"{f'; {self.expected}' if self.expected else ''}"
             )
-        dist.destroy_process_group()
         return 1 if not saved else STOPPED if stop and step < last else 0
 
     def _step(self, built: Engine, batches: Iterator[dict[str, torch.Tensor]], accumulation: int) -> float:
