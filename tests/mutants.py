@@ -186,8 +186,8 @@ MUTANTS = {
     ),
     "predicted-micro-batch": Mutant(
         "repro/predict/memory.py",
-        "if each <= most), default=0)",
-        "if each < most), default=0)",
+        "divisors(models.micro_batch_limit(recipe, gpus))",
+        "divisors(models.micro_batch_limit(recipe, 1))",
         "tests/test_predict_memory.py -k 'with_room_for_all or no_power_of_two'",
     ),
     "group-of-one": Mutant(
