@@ -23,7 +23,7 @@ LAYERS = (
     ("repro.console", "repro.installation"),
     ("repro.files",),
     ("repro.datafile", "repro.formats"),
-    ("repro.tomlfile",),
+    ("repro.printout", "repro.tomlfile"),
     ("repro.models", "repro.parts"),
     ("repro.paper",),
     ("repro.machine", "repro.record"),

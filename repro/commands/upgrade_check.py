@@ -105,8 +105,8 @@ def main(given: argparse.Namespace) -> int:
     )
     notes: list[str] = []
 
-    def text(format: Format) -> str:
-        return report.report(compared, found, before.name, after.name, notes, format)
+    def text(format: Format, every: bool = True) -> str:
+        return report.report(compared, found, before.name, after.name, notes, format, every=every)
 
     def keep() -> None:
         files.replace(given.out / REPORT, text("markdown") + "\n")
@@ -124,7 +124,7 @@ def main(given: argparse.Namespace) -> int:
     code = report.exit_code(compared)
     if given.accept and not _accepted(given, check, compared, other):
         code = code or INCONCLUSIVE
-    print(text(given.format))
+    print(text(given.format, every=False))
     return code
 
 
