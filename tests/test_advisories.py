@@ -1,4 +1,4 @@
-"""docs/stacks.md says of each advisory which locked versions it concerns; an upgrade of a lock must change the page."""
+"""docs/upgrades.md says which locked versions an advisory concerns; an upgrade of a lock must change the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.command_line import ROOT
 LOCKS = ("requirements.lock", "locks/volta.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock")
 ROWS = re.findall(
     r"^\| ((?:CVE|PYSEC|GHSA)[^|]*) \| ([a-z0-9-]+) \| ([<>=.0-9a-z]+) \| ([0-9., ]+) \|",
-    (ROOT / "docs" / "stacks.md").read_text(),
+    (ROOT / "docs" / "upgrades.md").read_text(),
     re.MULTILINE,
 )
 

@@ -124,7 +124,7 @@ def test_the_page_of_results_leads_to_each_that_is_kept() -> None:
     ("page", "words"),
     [
         ("docs/measuring.md", record.Status),
-        ("docs/paper.md", claim.ClaimVerdict),
+        ("docs/artifact.md", claim.ClaimVerdict),
         ("docs/measuring.md", verdict.Word),
         ("docs/upgrades.md", trials.Status),
     ],

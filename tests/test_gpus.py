@@ -407,7 +407,7 @@ def test_a_gpu_of_ones_own_is_predicted_as_one_of_the_catalogue_with_its_figures
 
 
 def test_the_documented_file_is_the_one_that_is_there() -> None:
-    assert (ROOT / "docs" / "own-gpu.toml").read_text() in (ROOT / "docs" / "own-gpu.md").read_text()
+    assert (ROOT / "docs" / "own-gpu.toml").read_text() in (ROOT / "docs" / "own-model.md").read_text()
 
 
 def test_its_price_is_that_of_its_file(own: Callable[[str], str]) -> None:
