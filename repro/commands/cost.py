@@ -33,7 +33,7 @@ _OF_A_MODEL: dict[str, str | None] = dict.fromkeys(
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [MODEL] [OPTIONS]"
-    parser.epilog = "SUM is 8000, 0.13EUR, or 7000..9000 where it is uncertain. Prices of your own: docs/own-model.md."
+    parser.epilog = "SUM is 8000, 0.13EUR, or 7000..9000 where uncertain. Prices of your own: docs/own-prices.toml."
     add_model(parser, "a recipe, see recipes")
     add = parser.add_argument
     add("--terms", choices=("own", "rent", "either"), help="machines to buy (the default), to rent, or both")
@@ -154,7 +154,7 @@ def _interruptions(every: str | None, prices: PriceList, measured: float | None)
     between = formats.seconds(every, "--interrupted-every") / 3600
     if prices.spot is None:
         raise UserError(
-            f"{option} needs the times of a restart and a checkpoint: [[spot]] in --prices, docs/own-model.md"
+            f"{option} needs the times of a restart and a checkpoint: [[spot]] in --prices, docs/own-prices.toml"
         )
     checkpoint = measured or prices.spot.checkpoint
     if checkpoint is None:
