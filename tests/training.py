@@ -177,6 +177,41 @@ def train_by_hand(
     return {"losses": losses}
 
 
+class _OneGradient(torch.autograd.Function):
+    """The sum of two biases, whose gradients are one buffer, as a compiled backward pass may return them."""
+
+    @staticmethod
+    def forward(ctx: Any, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one + other
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        buffer = gradient.clone()
+        return buffer.view(-1), buffer.view(-1)
+
+
+class _TwoBiases(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
+
+    def forward(self, **batch: torch.Tensor) -> torch.Tensor:
+        return _OneGradient.apply(self.one, self.other).sum()
+
+
+def gradients_of_two_biases(rank: Rank, steps: int) -> list[list[float]]:
+    """The gradients of biases that share a buffer after each step of three micro-steps, before the update."""
+    recipe = dataclasses.replace(models.find("vit", "tiny"), build=lambda kernels, attention: _TwoBiases())
+    built = engine.build(recipe, Settings.parse("naive"), rank, 1, False, tf32=False)
+    found = []
+    for _ in range(steps):
+        for number in range(3):
+            built.micro_step({}, reduce=number == 2)
+        found.append([weight.grad.max().item() for weight in built.module.parameters() if weight.grad is not None])
+        built.update()
+    return found
+
+
 def ways_to_update(rank: Rank) -> list[str]:
     """What is said of each optimizer's update."""
     output = []
