@@ -96,7 +96,7 @@ def _with_fused_loss(model: Any, dtype: torch.dtype) -> nn.Module:
     Raise UnfitError for a model without such a layer, and for one whose loss is not the mean cross entropy of that
     layer's output, such as one that bounds its logits."""
     find = getattr(getattr(model, "model", None), "get_output_embeddings", None)
-    layer: Any = find() if find is not None else None
+    layer = find() if find is not None else None
     if type(layer) is not nn.Linear:
         raise UnfitError(
             f"the part {_FUSED_LOSS} serves language models of transformers with a linear output layer, this one's is "
@@ -109,7 +109,8 @@ def _with_fused_loss(model: Any, dtype: torch.dtype) -> nn.Module:
     with torch.no_grad(), torch.autocast(where.type, dtype, enabled=dtype is not torch.float32):
         layer.weight.mul_(_LOOKED_AT)  # large logits show what is done to them; a power of two can be taken back
         usual = model(**batch).item()
-        layer.__class__, layer.loss = _HeadWithLoss, _whole_loss
+        head: Any = layer
+        head.__class__, head.loss = _HeadWithLoss, _whole_loss
         changed = _loss_of_head(model, batch).item()
         layer.weight.div_(_LOOKED_AT)
     model.train()
@@ -118,7 +119,7 @@ def _with_fused_loss(model: Any, dtype: torch.dtype) -> nn.Module:
             f"the part {_FUSED_LOSS} serves models whose loss is the cross entropy of their output layer: it is "
             f"{changed:.4g} where this model's own loss is {usual:.4g}"
         )
-    layer.loss = ligers_loss()
+    head.loss = ligers_loss()
     return model
 
 
