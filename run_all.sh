@@ -13,7 +13,7 @@
 # --with-kernels also builds flash-attn, mamba-ssm and causal-conv1d: this needs a C++ compiler, on .venv/volta nvcc of
 # CUDA 12, and up to some hours, once.
 # --with-flash4 takes flash-attn-4, a beta, in an environment of its own, .venv/flash4.
-# --with-modern also installs torchao, for FP8 in --methods modern.
+# --with-modern also installs torchao and liger-kernel, for FP8 and cross entropy in --methods modern.
 # --with-tracking also installs wandb and tensorboard, for --track; the tests take them in any case.
 # ./run_all.sh --repair puts back what was changed or removed under .venv/ since, and runs nothing.
 # Set-up speaks on stderr only: stdout is the payload.
