@@ -42,6 +42,7 @@ KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 }
 _LISTED = f"the keys are {', '.join(KEYS)}"
 _PAIR = r"\s*[A-Za-z_]\w*="
+_PYTHON = re.compile(r"(.*\.py)(?::([A-Za-z_]\w*))?$")
 
 
 _TINY = {"batch_size": 16, "sequence": 64}  # of tiny versions: as of the paper's recipes
@@ -171,15 +172,12 @@ def is_specification(text: str) -> bool:
 
 
 def _is_model(text: str) -> bool:
-    file = re.split(r"\.py:(?=[A-Za-z_]\w*$)", text)[0]
-    return (
-        text.startswith(("hf:", "timm:")) or file.endswith((".py", ".toml")) or f"{file}.py" == text.rpartition(":")[0]
-    )
+    return text.startswith(("hf:", "timm:")) or text.endswith(".toml") or bool(_PYTHON.fullmatch(text))
 
 
 def _names_file(text: str) -> bool:
     """Return whether a text names a model of one's own by a path that exists."""
-    place = text.removeprefix("hf:") if text.startswith("hf:") else re.sub(r"(?<=\.py):[A-Za-z_]\w*$", "", text)
+    place = _PYTHON.sub(r"\1", text.removeprefix("hf:"))
     return _is_model(text) and os.path.exists(os.path.expanduser(place))
 
 
@@ -198,11 +196,11 @@ def specification(text: str, given: Fields = Fields()) -> Specification:
         return _of_transformers(text, Path(os.path.expanduser(rest)), given)
     if text.endswith(".toml"):
         return _of_toml(text, given)
-    file, _, name = text.partition(".py:")
-    path = Path(os.path.expanduser(f"{file}.py" if name else text))
-    contents = contents_of(path, text)
-    digest = hashlib.sha256(contents).hexdigest()
-    return Specification(text, "python", str(path.absolute()), given, object=name, digest=digest)
+    found = _PYTHON.fullmatch(text)
+    assert found is not None, "the caller asked is_specification"
+    path = Path(os.path.expanduser(found[1]))
+    digest = hashlib.sha256(contents_of(path, text)).hexdigest()
+    return Specification(text, "python", str(path.absolute()), given, object=found[2] or "", digest=digest)
 
 
 def _fields(text: str, numbers: str) -> Fields:
