@@ -20,6 +20,8 @@ from repro.models import custom, specification
 from repro.models.recipe import Images, Text
 from repro.models.specification import Fields
 from repro.predict.descriptions import describe
+from repro.record import Trial
+from repro.run import estimate
 from repro.run.results import RECIPES
 from tests.command_line import answer, process, refusal, repro, trial_lines
 
@@ -492,6 +494,17 @@ def test_predict_traces_a_model_once_and_money_takes_its_days(folder: Path) -> N
     assert any(row["feasible"] for row in rows)
     best = answer("cost", f"{folder / 'my.toml'}", "--budget", "20000")["rows"][0]
     assert best["origin"] == "predicted"
+
+
+@pytest.mark.slow
+def test_a_convolution_models_run_on_a_cpu_is_estimated_within_a_factor_of_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom, "_REGISTERED", {})
+    monkeypatch.setattr(estimate, "usable_cpus", lambda: 2)  # as many as took 135 s for both trials
+    own = described("timm:resnet26", batch_size=64, images=1e6)
+    custom.register(own)
+    both = [Trial(own.paper.id, "tiny", settings, "cpu", 1, steps=3) for settings in ("naive", "free_lunch")]
+    seconds = sum(estimate.estimate(trial, None) for trial in both)
+    assert 135 / 2 < estimate.LOADING + seconds + estimate.REPORTING < 135 * 2
 
 
 @pytest.fixture(scope="module")
