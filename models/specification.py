@@ -286,18 +286,19 @@ def _is_part(key: str, found: Any) -> bool:
 
 
 def _of_toml(text: str, given: Fields) -> Specification:
-    """Return the specification of a TOML file: the fields, and `model` as on the command line, or a table `config`."""
+    """Return the specification of a TOML file: the keys or the fields, and `model` as on the command line, or a table
+    `config`."""
     path = Path(os.path.expanduser(text))
     from repro import tomlfile
 
     found = tomlfile.read(path, "model", "a model's fields")
-    known = [each.name for each in fields(Fields)]
+    known = {each.name: each.name for each in fields(Fields)} | {key: name for key, (name, _) in KEYS.items()}
     for key in found:
         if key not in (*known, "model", "config"):
             meant = suggest_names(key, (*known, "model", "config"))
             hint = f"did you mean {' or '.join(meant)}?" if meant else f"expected model, config, {', '.join(known)}"
             raise UserError(f"{path}: unknown key {key}; {hint}")
-    plain = {name: found[name] for name in known if name in found}
+    plain = {known[key]: number for key, number in found.items() if key in known}
     for name in ("tokens", "images", "dataset_size"):
         if isinstance(plain.get(name), str):
             plain[name] = formats.amount(plain[name], f"{path}: {name}")

@@ -270,7 +270,7 @@ def test_a_word_means_what_its_fields_say(home: Path) -> None:
     assert specification.specification(images).fields == Fields(
         batch_size=8, epochs=90, dataset_size=1.28e6, image_size=64, optimizer="Adam"
     )
-    (home / "my.toml").write_text('model = "hf:a.json@sequence=32"\nbatch_size = 64\ntokens = "1B"\n')
+    (home / "my.toml").write_text('model = "hf:a.json@sequence=32"\nbatch = 64\ntokens = "1B"\n')
     assert specification.specification("my.toml@steps=9").fields == Fields("my", 64, training_steps=9, sequence=32)
 
 
