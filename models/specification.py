@@ -31,7 +31,7 @@ SPELLINGS = "hf:CONFIG.json, timm:NAME[:key=value,...], FILE.py[:NAME] or FILE.t
 KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "tokens": ("tokens", formats.amount),
     "images": ("images", formats.amount),
-    "epochs": ("epochs", lambda text, place: formats.positive(text, place, "90")),
+    "epochs": ("epochs", formats.amount),
     "dataset": ("dataset_size", formats.amount),
     "steps": ("training_steps", formats.count),
     "batch": ("batch_size", formats.count),
@@ -377,19 +377,15 @@ def steps(text: str, given: Fields, inputs: Text | Images) -> int:
     assert given.batch_size is not None
     if given.training_steps is not None:
         return given.training_steps
-    examples = given.images
-    if isinstance(inputs, Text):
-        if examples is not None:
-            raise UserError(f"{text}: images counts images, and this model reads text: give tokens")
-        examples = None if given.tokens is None else given.tokens / inputs.sequence
-    elif given.tokens is not None:
-        raise UserError(f"{text}: tokens counts tokens, and this model reads images: give images")
-    if examples is None:
+    length, unit, other = (inputs.sequence, "tokens", "images") if isinstance(inputs, Text) else (1, "images", "tokens")
+    if getattr(given, other) is not None:
+        raise UserError(f"{text}: this model reads no {other}: give {unit}")
+    units = getattr(given, unit)
+    if units is None:
         assert given.epochs is not None
         assert given.dataset_size is not None
-        size = given.dataset_size / (inputs.sequence if isinstance(inputs, Text) else 1)
-        examples = given.epochs * size
-    return max(1, math.ceil(examples / given.batch_size))
+        units = given.epochs * given.dataset_size
+    return max(1, math.ceil(units / length / given.batch_size))
 
 
 def tiny(given: Fields, sequence: int | None) -> Fields:

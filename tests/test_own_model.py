@@ -134,7 +134,7 @@ REFUSED = {
     "@batch=8": f" needs its length, .*{KEYS}",
     "@batch=8,epochs=3": f" needs the size of an epoch, dataset=N, as in .*{KEYS}",
     "@batch=8,steps=9,tokens=1B": ": tokens and steps exclude each other: each says how long the training is\n",
-    "@batch=8,tokens=5x": ": tokens 5x: expected a number such as 300000, 1.28M or 20B\n",
+    "@batch=8,tokens=5x": ": tokens 5x: expected a number such as 90, 1.28M or 20B\n",
     "@batch=0,steps=9": ": batch 0: expected a whole number from 1 to 1,000,000,000\n",
     "@batch": ": batch : expected a whole number from 1 to 1,000,000,000\n",
     "@batch=8,batch=9": ": batch is given twice\n",
@@ -185,6 +185,12 @@ def test_an_epoch_of_text_is_counted_in_tokens_as_the_length_is() -> None:
     assert specification.steps("mine", epochs, images) == specification.steps(
         "mine", Fields(batch_size=64, images=3 * 256 * 6400), images
     )
+    for wrong, inputs, words in (
+        (Fields(batch_size=64, images=1e6), text, "images: give tokens"),
+        (Fields(batch_size=64, tokens=1e6), images, "tokens: give images"),
+    ):
+        with pytest.raises(UserError, match=f"mine: this model reads no {words}"):
+            specification.steps("mine", wrong, inputs)
 
 
 def test_a_file_without_a_model_is_refused_with_its_name(folder: Path) -> None:

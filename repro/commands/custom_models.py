@@ -13,7 +13,7 @@ from ..models import custom
 from ..models import specification as specifications
 from ..models.custom import CustomModel
 from ..models.recipe import Text
-from ..models.specification import KEYS, SPELLINGS, Specification, left_out
+from ..models.specification import KEYS, SPELLINGS, Specification, is_specification, left_out
 
 _OWN = f"or your own, {SPELLINGS}, and its numbers, as @tokens=20B,batch=256: see docs/own-model.md"
 _NOW = {f"--{field.replace('_', '-')}": key for key, (field, _) in KEYS.items()}
@@ -34,16 +34,11 @@ def refuse_old(words: Sequence[str]) -> None:
     parts = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
     asked = {option: value for option, value in pairwise([*parts, "N"]) if option in _NOW}
     if asked:
-        known = (
-            part for part in parts if specifications.is_specification(part) and [part] == specifications.split(part)
-        )
-        model = next(known, "hf:llama.json")
-        numbers = ",".join(f"{_NOW[option]}={value}" for option, value in asked.items())
-        joined = "," if specifications.divided(model)[1] else "@"
         old = " ".join(f"{option} {value}" for option, value in asked.items())
-        raise UserError(
-            f"{old}: write {'it' if len(asked) == 1 else 'them'} behind the model: {model}{joined}{numbers}"
-        )
+        it = "it" if len(asked) == 1 else "them"
+        model = next((each for each in parts if "," not in each and is_specification(each)), "hf:llama.json")
+        numbers = ",".join(f"{_NOW[option]}={value}" for option, value in asked.items())
+        raise UserError(f"{old}: write {it} behind the model: {model}{',' if '@' in model else '@'}{numbers}")
 
 
 def register(given: argparse.Namespace) -> None:
@@ -57,7 +52,7 @@ def register(given: argparse.Namespace) -> None:
 def _registered(text: str) -> str:
     """Return the id of a model, which is registered if it is one's own."""
     place, numbers = specifications.divided(text)
-    if not specifications.is_specification(text):
+    if not is_specification(text):
         if numbers:
             raise UserError(f"{text}: expected a model of your own before the @: {SPELLINGS}")
         return text

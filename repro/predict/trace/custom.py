@@ -183,16 +183,12 @@ def _inputs(asked: Specification, model: nn.Module, config: dict[str, Any]) -> T
         size = getattr(full, "image_size", None)
         size = size if isinstance(size, list | tuple) else [size]
         if len({*size}) > 1:
-            raise UserError(
-                f"{asked.text}: its images are {size[0]} x {size[1]}, expected squares: name one, as image=224"
-            )
+            raise UserError(f"{asked.text}: its images are {size[0]} x {size[1]}, expected squares, as by image=224")
         return Images(size[0] or 224, full.num_labels)
     text = full.get_text_config()
     most = _positions(inner, text)
     if given.sequence is None and most is None:
-        raise UserError(
-            f"{asked.text} needs its length of sequence, sequence=N behind the @: its configuration has none"
-        )
+        raise UserError(f"{asked.text} needs its length of sequence, @sequence=N: its configuration has none")
     sequence = given.sequence or most or 0
     if most is not None and sequence > most:
         raise UserError(f"{asked.text}: sequence={sequence}: the model has {most} positions; name at most these")
