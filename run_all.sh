@@ -82,7 +82,7 @@ only_reads() { # a command that neither measures nor traces a model of one's own
     for word; do
         case "$before $word" in
         *--gpu*.toml | *--prices*.toml) ;;
-        *hf:* | *timm:* | *.py* | *.toml) return 1 ;;
+        *hf:* | *timm:* | *.py* | *.toml*) return 1 ;;
         esac
         before=$word
     done

@@ -81,7 +81,10 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report misspelled options first: argparse reports missing ones first."""
         known = [each.removeprefix("--") for each in self._option_string_actions if each.startswith("--")]
-        for word in itertools.takewhile(lambda word: word != "--", args or ()):
+        words = [*itertools.takewhile(lambda word: word != "--", args or ())]
+        if any(action.dest in ("models", "model") for action in self._actions):
+            custom_models.refuse_old(words)
+        for word in words:
             option = word.partition("=")[0]
             name = option.removeprefix("--")
             if name == option or " " in name or any(each.startswith(name) for each in known):  # argparse completes it

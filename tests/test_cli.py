@@ -26,6 +26,7 @@ from repro.installation import way_to_install
 from repro.machine import nvml
 from repro.machine.devices import Device
 from repro.machine.host import host
+from repro.models.specification import KEYS
 from repro.paper.gpus import find
 from repro.report.terminal import report
 from repro.run.run import FILES
@@ -193,7 +194,9 @@ def test_the_documentation_has_every_command_and_every_option_of_a_run() -> None
         assert f"`{command}`" in pages or f"run_all.sh {command}" in pages, command
     for action in parser("run")._actions:
         option = max(action.option_strings, key=len)
-        assert f"\n| `{option}`" in running or f"`{option}" in own, option
+        assert f"\n| `{option}`" in running, option
+    for key in KEYS:
+        assert f"`{key}=" in own, key
 
 
 def test_what_a_terminal_cannot_show_is_reported_in_other_words(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_its_messages_name_it_as_it_is_called(installed: Installed) -> None:
 @pytest.mark.slow
 def test_what_it_has_not_is_asked_for_in_one_line(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "llama.json").write_text('{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}')
-    own = ["--models", f"hf:{tmp_path}/llama.json", "--tokens", "1B", "--batch-size", "32"]
+    own = ["--models", f"hf:{tmp_path}/llama.json@tokens=1B,batch=32"]
     for words, missing in (
         (["run"], "pytest, pytest-benchmark, tqdm, psutil"),
         (["lab"], "torch, tqdm, psutil"),

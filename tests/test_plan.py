@@ -17,6 +17,7 @@ from repro.console import UserError
 from repro.formats import bytes_, duration
 from repro.machine import doctor, nvml
 from repro.machine.devices import Device
+from repro.machine.host import usable_cpus
 from repro.models.recipe import divisors
 from repro.paper.gpus import find, paper_gpus
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
@@ -279,6 +280,15 @@ def test_what_nobody_can_predict_is_taken_for_four_examples_a_micro_step_at_a_th
         assert estimate(trial, gpu) == pytest.approx(around + 22 * micro_step)
         checked = estimate(replace(trial, check_extrapolation=True), gpu) - estimate(trial, gpu)
         assert checked == pytest.approx(3 * 256 / 2 / 4 * micro_step)
+
+
+def test_processes_share_the_speed_of_a_cpus_cores() -> None:
+    gan = models.find("gan")
+    trial = Trial("gan", "paper", "naive", "cpu", 2, steps=3)
+    around = 10 + gan.parameters / 1e8
+    four = 22 * 4 * gan.flops_per_example / (60e9 * usable_cpus() / 2)
+    assert estimate(trial, None) == pytest.approx(around + four)
+    assert estimate(replace(trial, micro_batch=1), None) == pytest.approx(around + four / 4)
 
 
 def test_a_tiny_trial_takes_a_tenth_of_a_second_a_round_and_longer_where_it_compiles() -> None:
