@@ -373,7 +373,7 @@ class Record(OfSettings):
     `reason` and `remedy` explain a status other than `ok` and what to do. `host_ran_out` is true where the host's
     memory ran out, not the GPU's. `commit` is that of the checkout that measured. `stack_started` is the start time
     (epoch) of the server that the ranks were forked from: they share what its start decided, such as the layout of
-    memory. `pair` names the start, common to both stacks of an `upgrade-check`, in which they were interleaved.
+    memory. `pair` names the start, common to both stacks of a `compare --against`, in which they were interleaved.
 
     The `origin` of a record is `projected` where only `measured_on` of its devices computed, whose raw times these are.
     `communication` has, by part, the modelled seconds that a step takes longer on all of its devices, `sharing` those

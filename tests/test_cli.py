@@ -99,13 +99,35 @@ def test_people_see_a_line_for_every_row_of_a_list(command: str) -> None:
     assert repro(*words, "--format", "markdown").stdout.startswith("| ")
 
 
-OLD_WORDS = {"recipes": "list recipes", "gpus": "list gpus", "settings": "list settings", "calibrate": "probe"}
+def test_upgrade_check_still_runs_and_names_the_new_word() -> None:
+    done = repro("upgrade-check", "--against", "nosuch.lock", CUDA_VISIBLE_DEVICES="")
+    first, second = done.stderr.splitlines()
+    assert (done.returncode, first) == (2, "repro: upgrade-check is compare --against now")
+    assert second == repro("compare", "--against", "nosuch.lock", CUDA_VISIBLE_DEVICES="").stderr.strip()
+    assert "usage: python -m repro compare" in repro("upgrade-check", "--help").stdout
 
 
-@pytest.mark.parametrize("word", OLD_WORDS)
-def test_an_old_command_names_the_one_that_replaces_it(word: str) -> None:
-    now = OLD_WORDS[word]
-    assert f"{word} is {now} now; see python -m repro {now.split()[0]} --help" in refusal(word)
+AGAINST = {
+    "--models": "vit",
+    "--methods": "naive",
+    "--scale": "tiny",
+    "--gpus": "1",
+    "--budget": "15m",
+    "--pairs": "9",
+    "--out": "out",
+    "--bisect": "",
+    "--accept": "",
+}
+
+
+def test_an_option_of_another_stack_is_refused_between_two_runs() -> None:
+    for option, value in AGAINST.items():
+        refused = refusal(*ITSELF.split(), option, *filter(None, [value]))
+        assert f"{option} changes nothing without --against" in refused
+    for words in (["results"], ["--drift", "5%"]):
+        assert "changes nothing with --against" in refusal("compare", "--against", "torch==2.11.0", *words)
+    for words in ([], ["results"], ["--accept"]):
+        assert "expected BEFORE and AFTER, two results, or --against LOCK" in refusal("compare", *words)
 
 
 PRINTING = [
@@ -115,7 +137,7 @@ PRINTING = [
     *("table 1 --by true", "table 4 --by true", "predict", "predict --validate", "predict --models vit --gpu A100"),
 ]
 # JSON of these holds several tables, CSV what most people want of them; or they measure.
-OF_ANOTHER_SHAPE = {"report", "run", "lab", "probe", "upgrade-check"}
+OF_ANOTHER_SHAPE = {"report", "run", "lab", "probe"}
 
 
 @pytest.mark.parametrize("command", PRINTING)
@@ -248,7 +270,7 @@ BAD_INPUT = [
     (["--processes", "\uff12"], ["--processes \uff12: expected a whole number"]),  # a full-width 2
     (["--steps", "\uff13"], ["--steps \uff13: expected a whole number"]),
     (
-        ["upgrade-check", "--against", "torch==2.11.0", "--pairs", "\uff16"],
+        ["compare", "--against", "torch==2.11.0", "--pairs", "\uff16"],
         ["--pairs \uff16: expected a whole number from 9 to "],
     ),
     (["lab", "--epochs", "\uff13"], ["--epochs \uff13: expected a whole number"]),
@@ -343,7 +365,7 @@ def test_an_id_is_found_in_any_case(command: str, id: str, spelled: str, capsys:
         ("claims --measured", "--measured"),
         ("predict --measured", "--measured"),
         ("predict --probes", "--probes"),
-        ("upgrade-check --against torch==2.11.0 --out", "--out"),
+        ("compare --against torch==2.11.0 --out", "--out"),
         ("cost --prices", "--prices"),
         ("cost --measured", "--measured"),
     ],
@@ -359,7 +381,7 @@ def test_a_gpu_asked_for_where_none_is_visible_is_reported(wanted: str, tmp_path
     assert "no GPU is visible" in refused
 
 
-@pytest.mark.parametrize("command", ["run", "lab", "upgrade-check --against torch==2.11.0"])
+@pytest.mark.parametrize("command", ["run", "lab", "compare --against torch==2.11.0"])
 @pytest.mark.parametrize(
     ("out", "why"),
     [
@@ -388,7 +410,7 @@ def test_looking_for_room_makes_nothing_that_another_run_may_stand_in(tmp_path: 
     [
         *(("run", name) for name in FILES),
         ("lab", "report.md"),
-        ("upgrade-check --against torch==2.11.0", "check.json"),
+        ("compare --against torch==2.11.0", "check.json"),
     ],
 )
 def test_a_folder_in_the_place_of_a_file_is_reported_before_any_work(command: str, name: str, tmp_path: Path) -> None:
@@ -405,7 +427,7 @@ def test_a_folder_in_the_place_of_a_file_is_reported_before_any_work(command: st
     [
         "run -k nosuchcase",
         "run --track tensorboard -k (((",
-        "upgrade-check --against nosuch.lock",
+        "compare --against nosuch.lock",
     ],
 )
 def test_what_is_refused_leaves_no_folder_behind(command: str, tmp_path: Path) -> None:
@@ -458,7 +480,7 @@ def test_a_full_disk_behind_output_that_is_not_buffered_is_one_clear_line(comman
     assert found.stderr == "repro: cannot write the output: No space left on device\n"
 
 
-MEASURING = ["run", "lab", "probe", "upgrade-check --against x==1"]
+MEASURING = ["run", "lab", "probe", "compare --against x==1"]
 
 
 @pytest.mark.parametrize("command", MEASURING)

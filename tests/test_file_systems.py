@@ -108,7 +108,7 @@ def test_a_build_cache_without_locks_is_refused_before_any_trial(tmp_path: Path)
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["run", "lab", "probe", "upgrade-check --against timm==1.0.0"])
+@pytest.mark.parametrize("command", ["run", "lab", "probe", "compare --against timm==1.0.0"])
 def test_where_there_is_no_temporary_folder_nothing_is_made(command: str, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     full = ["prlimit", "--fsize=0"]  # no file takes a byte

@@ -77,9 +77,7 @@ def started_with(shell: str, folder: Path, *arguments: str) -> subprocess.Comple
     return process_of(["sh", "-c", f'{shell}; exec "$@"', "sh"], *arguments, cwd=folder, CUDA_VISIBLE_DEVICES="")
 
 
-@pytest.mark.parametrize(
-    "command", [NAIVE, ["probe"], ["lab"], ["upgrade-check", "--against", "torch==2.11.0"], ["report"]]
-)
+@pytest.mark.parametrize("command", [NAIVE, ["probe"], ["lab"], ["compare", "--against", "torch==2.11.0"], ["report"]])
 def test_in_a_folder_that_was_removed_a_command_that_writes_says_so(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     done = started_with("rmdir ../here", tmp_path / "here", *command, "--out", "out")
@@ -93,7 +91,7 @@ def test_in_a_folder_that_was_removed_what_reads_answers(tmp_path: Path) -> None
     assert started_with("rmdir ../here", tmp_path / "here", "table", "1").returncode == 0
 
 
-@pytest.mark.parametrize("command", [NAIVE, ["probe"], ["lab"], ["upgrade-check", "--against", "torch==2.11.0"]])
+@pytest.mark.parametrize("command", [NAIVE, ["probe"], ["lab"], ["compare", "--against", "torch==2.11.0"]])
 def test_a_umask_that_leaves_its_owner_nothing_is_refused(command: list[str], tmp_path: Path) -> None:
     done = started_with("umask 777", tmp_path, *command, "--out", str(tmp_path / "out"))
     assert one_line(done) == (
