@@ -29,7 +29,18 @@ _FRONT_DOOR = (
 _MEASURING = ("run", "lab", "probe")
 
 
-_RENAMED = {"--clock": "--by", "--corrected": "--by true"}
+# Old words, and what takes their place; an old option is one of commands that have the option named first.
+_OLD_OPTIONS = {
+    "--clock": ("--by", "--by now"),
+    "--corrected": ("--by", "--by true now"),
+    "--predicted": ("--stack", "done by itself now: what has no measured days has predicted ones"),
+    "--attention": ("--with", "--with attention=flash now"),
+    "--allow-cpu": ("--processes", "--processes N now, which runs on the CPU beside --gpus too"),
+    "--check-extrapolation": ("--project", "done by itself now, where it takes under a tenth of a trial"),
+    "--check-projection": ("--project", "no option now: --project does it where it takes under a tenth of the run"),
+    "--strict-projection": ("--project", "no option now: --project verifies nothing, and fails no run"),
+    "-k": ("--project", "-- -k EXPRESSION now, behind -- with pytest's other options"),
+}
 _OLD_COMMANDS = {
     **{name: f"list {name}" for name in ("recipes", "gpus", "settings")},
     "calibrate": "probe",
@@ -84,11 +95,11 @@ class _Parser(argparse.ArgumentParser):
         for word in itertools.takewhile(lambda word: word != "--", args or ()):
             option = word.partition("=")[0]
             name = option.removeprefix("--")
+            of, now = _OLD_OPTIONS.get(option, ("", ""))
+            if of in self._option_string_actions and option not in self._option_string_actions:
+                raise UserError(f"{option} is {now}; see {self.prog} --help")
             if name == option or " " in name or any(each.startswith(name) for each in known):  # argparse completes it
                 continue
-            now = _RENAMED.get(option, "")
-            if now.partition(" ")[0] in self._option_string_actions:
-                raise UserError(f"{option} is {now} now; see {self.prog} --help")
             if meant := suggest_names(name, known):
                 raise UserError(f"unknown option {option}: did you mean {' or '.join(f'--{each}' for each in meant)}?")
         return super().parse_known_args(args, namespace)

@@ -19,7 +19,7 @@ import pytest
 from repro.cli import main, parser
 from repro.commands import HELP
 from repro.commands.preflight import check_disk
-from repro.commands.run import _checked
+from repro.commands.run import parsed
 from repro.console import UserError
 from repro.formats import render
 from repro.installation import way_to_install
@@ -81,10 +81,45 @@ def test_no_commands_options_import_what_is_slow() -> None:
     assert found.stdout == "set()\n"
 
 
-@pytest.mark.parametrize("command", ["run", "report", "claims", "table 1"])
-def test_an_old_clock_names_the_option_that_replaces_it(command: str) -> None:
-    for old in (["--clock", "authors"], ["--clock=true"]):
-        assert "--clock is --by now; see" in refusal(*command.split(), *old)
+OLD_WORDS = {
+    **{name: f"list {name}" for name in ("recipes", "gpus", "settings")},
+    "calibrate": "probe",
+    "recommend vit": "cost MODEL",
+    "rent vit": "cost MODEL --terms rent",
+    "breakeven": "cost without a model",
+    "scaling vit": "cost MODEL --gpu NAME",
+    **dict.fromkeys(("run --clock true", "report --clock=true", "claims --clock true", "table 1 --clock true"), "--by"),
+    **dict.fromkeys(("table 1 --corrected", "cost vit --corrected"), "--by true"),
+    **dict.fromkeys(("table 1 --predicted", "cost vit --predicted"), "done by itself"),
+    "--attention flash": "--with attention=flash",
+    **dict.fromkeys(("--allow-cpu", "run --gpus all --allow-cpu", "probe --allow-cpu"), "--processes N"),
+    "--strict-projection": "--project verifies nothing",
+    "--check-projection": "--project does it",
+    "--check-extrapolation": "done by itself",
+    "run -k vit": "-- -k EXPRESSION",
+}
+
+
+@pytest.mark.parametrize("words", OLD_WORDS)
+def test_an_old_word_names_the_one_that_replaces_it(words: str) -> None:
+    refused = refusal(*words.split())
+    assert refused.split()[1] in words, "the old word"
+    assert OLD_WORDS[words] in refused
+
+
+def test_there_are_15_commands_of_at_most_24_options_and_80_lines_of_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    listed = repro("--help").stdout.partition("commands:\n")[2].partition("\n\n")[0]
+    commands = {line.split()[0] for line in listed.splitlines()}
+    assert commands == {
+        *("run", "report", "table", "audit", "claims", "predict", "cost", "compare", "export", "survey", "list"),
+        *("doctor", "slurm", "probe", "lab"),
+    }
+    options = {name: [each for each in parser(name)._actions if each.option_strings] for name in HELP}
+    counts = {name: len(each) - 1 for name, each in options.items()}  # -h apart
+    assert {name: count for name, count in counts.items() if count > 24} == {}
+    lines = {name: len(repro(name, "--help").stdout.splitlines()) for name in HELP}
+    assert {name: count for name, count in lines.items() if count > 80} == {}
 
 
 @pytest.mark.parametrize("command", ["run", "report", "claims"])
@@ -213,7 +248,7 @@ def test_the_documentation_has_every_command_and_every_option_of_a_run() -> None
     running, own = ((ROOT / "docs" / page).read_text() for page in ("running.md", "own-model.md"))
     for command in HELP:
         assert f"`{command}`" in pages or f"run_all.sh {command}" in pages, command
-    for action in parser("run")._actions:
+    for action in parser("run")._optionals._group_actions:
         option = max(action.option_strings, key=len)
         assert f"\n| `{option}`" in running or f"`{option}" in own, option
 
@@ -253,7 +288,7 @@ BAD_INPUT = [
     (["--processes", "1,3"], ["--processes 3: no replication batch here divides by 3; take 1, 2, 4 or 8 processes"]),
     (["--trial-timeout", "200000d"], ["--trial-timeout 200000d: expected a positive duration of at most 36500d"]),
     (["--gpus", "foo"], ["--gpus foo: expected all, a count"]),
-    (["--gpus", "foo", "--allow-cpu"], ["--gpus foo: expected all, a count"]),
+    (["--gpus", "foo", "--processes", "1"], ["--gpus foo: expected all, a count"]),
     (["--budget", "4h\nand a line"], ["--budget 4h\\nand a line: expected a positive duration"]),
     (["--budget", "\x1b[2J4h\x85\u2028"], ["--budget \\x1b[2J4h\\x85\\u2028: expected a positive duration"]),
     (["--budget=--"], ["--budget --: expected a value"]),
@@ -274,14 +309,11 @@ BAD_INPUT = [
         ["--pairs \uff16: expected a whole number from 9 to "],
     ),
     (["lab", "--epochs", "\uff13"], ["--epochs \uff13: expected a whole number"]),
-    (["--gpus", "1", "--processes", "2"], ["exclude each other"]),
-    *(
-        ([*words, "--allow-cpu"], ["--allow-cpu changes nothing without --gpus: give --gpus all, or leave it out"])
-        for words in ([], ["--processes", "1"], ["probe"])
-    ),
     (["--methods", "best"], ["--methods", "published"]),
-    (["--models", "vit", "--attention", "flash"], ["--attention flash changes nothing here: it serves free lunch of"]),
-    (["--processes", "1", "--attention", "flash"], ["--attention flash changes nothing", "an Ampere or newer GPU"]),
+    (["--models", "vit", "--with", "attention=flash"], ["--with attention=flash changes nothing here: it serves free"]),
+    (["--processes", "1", "--with", "attention=flash"], ["flash changes nothing", "an Ampere or newer GPU"]),
+    (["--with", "attention=fast"], ["--with attention=fast: expected sdpa or flash"]),
+    (["--with", "attention=flash", "--with", "attention=sdpa"], ["expected one attention kernel"]),
     (["--format", "yaml"], ["--format", "markdown"]),
     (["--gpus", "1", "--gpus=2"], ["--gpus 1 and --gpus 2: expected --gpus once, with one value"]),
     (["predict", "--gpu", "A100", "--gpu", "H100"], ["--gpu A100 and --gpu H100: expected --gpu once, with one value"]),
@@ -320,8 +352,8 @@ def test_a_limit_of_a_ranks_memory_is_at_most_what_one_rank_can_have(
         "out\n"
     )
     assert not (tmp_path / "out").exists()
-    options, _ = _checked(parser("run").parse_args(["--memory", f"{most}B"]))
-    assert options.memory == most, "of each rank, also where several share a CPU's"
+    asked = parsed(parser("run").parse_args(["--memory", f"{most}B"]))
+    assert asked.options.memory == most, "of each rank, also where several share a CPU's"
 
 
 @pytest.mark.parametrize("command", HELP)
@@ -425,14 +457,14 @@ def test_a_folder_in_the_place_of_a_file_is_reported_before_any_work(command: st
 @pytest.mark.parametrize(
     "command",
     [
-        "run -k nosuchcase",
-        "run --track tensorboard -k (((",
-        "compare --against nosuch.lock",
+        "run --out {out} -- -k nosuchcase",
+        "run --track tensorboard --out {out} -- -k (((",
+        "compare --against nosuch.lock --out {out}",
     ],
 )
 def test_what_is_refused_leaves_no_folder_behind(command: str, tmp_path: Path) -> None:
     place = str(tmp_path / "new" / "out")
-    one_line(process(*command.split(), "--out", place, cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
+    one_line(process(*command.format(out=place).split(), cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
     assert [*tmp_path.iterdir()] == [], "neither there nor where it was started"
 
 

@@ -156,7 +156,7 @@ def test_a_build_cache_that_is_full_later_is_a_crash_that_names_the_disk(
     fill = f"until [[ -e {out}/logs/server.log ]]; do sleep 0.1; done; cat /dev/zero > {cache}/other"
     variables: dict[str, Any] = {"CUDA_VISIBLE_DEVICES": "", "REPRO_CACHE": str(cache)}
     shell = f'{mounting}; ({fill}) 2>/dev/null & "$@"'
-    done = process_of([*alone, shell, "sh"], *RUN, str(out), "-k", "free_lunch", **variables)
+    done = process_of([*alone, shell, "sh"], *RUN, str(out), "--", "-k", "free_lunch", **variables)
     (record,) = map(json.loads, trial_lines(out))
     assert done.returncode == 1, done.stderr
     assert record["status"] == "crashed"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 # A trial of DeepSpeed's on two processes: it asks mpirun's, Azure's and SageMaker's variables for its rank.
 ZERO = ["--models", "pythia-1b", "--methods", "all", "--processes", "2", "--steps", "1"]
-ZERO += ["-k", "lunch+zero_1 and not offloading and not checkpointing"]
+CASE = ["--", "-k", "lunch+zero_1 and not offloading and not checkpointing"]
 OF_A_LAUNCHER = {
     **{f"OMPI_COMM_WORLD_{name}": number for name, number in (("RANK", "0"), ("SIZE", "1"), ("LOCAL_RANK", "0"))},
     **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "SLURM_PROCID"), "3"),
@@ -34,7 +34,7 @@ def test_a_trial_needs_neither_its_launcher_s_variables_nor_its_signals(tmp_path
         "os.execv(sys.argv[1], sys.argv[1:])"
     )
     prefix = [sys.executable, "-c", leaving]
-    done = process_of(prefix, *ZERO, "--out", str(tmp_path), cwd=ROOT, CUDA_VISIBLE_DEVICES="", **OF_A_LAUNCHER)
+    done = process_of(prefix, *ZERO, "--out", str(tmp_path), *CASE, cwd=ROOT, CUDA_VISIBLE_DEVICES="", **OF_A_LAUNCHER)
     [record] = map(json.loads, trial_lines(tmp_path))
     assert (record["status"], record["reason"]) == ("ok", ""), done.stderr
     assert record["wrapper"].startswith("DeepSpeedEngine")

@@ -12,7 +12,7 @@ import pytest
 from repro import models
 from repro.cli import parser
 from repro.commands.preflight import check_cuda
-from repro.commands.run import _checked
+from repro.commands.run import parsed
 from repro.console import UserError
 from repro.formats import bytes_, duration
 from repro.machine import doctor, nvml
@@ -110,9 +110,7 @@ def test_without_a_gpu_every_recipe_runs_naive_and_free_lunch_and_one_the_whole_
     assert len(found) == 9 * 2 + 8 * 2 + 23
 
 
-@pytest.mark.parametrize(
-    "change", [{"memory": 2**30}, {"steps": 5}, {"scale": "tiny"}, {"check_extrapolation": True}, {"nodes": 2}]
-)
+@pytest.mark.parametrize("change", [{"memory": 2**30}, {"steps": 5}, {"scale": "tiny"}, {"nodes": 2}])
 def test_all_that_changes_a_measurement_changes_the_trials_ids(change: dict[str, Any]) -> None:
     before = trials(options(models=("vit",)), gpus("A100", 1))
     after = trials(options(models=("vit",), **change), gpus("A100", 1))
@@ -120,8 +118,9 @@ def test_all_that_changes_a_measurement_changes_the_trials_ids(change: dict[str,
 
 
 def test_an_id_tells_all_that_a_trial_is() -> None:
-    trial = Trial("vit", "paper", "naive", "A100 40 GB", 4, 3 * 2**29, 5, check_extrapolation=True, nodes=2)
-    assert trial.id == "vit/paper/2x4xA100-40-GB/naive/1.5GiB/5-rounds/checked"
+    trial = Trial("vit", "paper", "naive", "A100 40 GB", 4, 3 * 2**29, 5, nodes=2)
+    assert trial.id == "vit/paper/2x4xA100-40-GB/naive/1.5GiB/5-rounds"
+    assert replace(trial, check_extrapolation=True).id == trial.id, "whole steps come last, and change nothing"
     assert Trial("vit", "tiny", "naive", "cpu", 1, steps=1).id == "vit/tiny/1xcpu/naive/1-rounds"
     assert replace(trial, micro_batch=8).id == f"{trial.id}/micro-batch-8"
     assert Trial("vit", "tiny", "free_lunch", "cpu", 2).id == "vit/tiny/2xcpu/free_lunch"
@@ -203,14 +202,14 @@ def test_flash_attention_that_would_serve_no_trial_is_refused_and_whom_it_does_n
     gpu: str, words: str, refused: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(nvml, "visible_devices", lambda: gpus(gpu, 1))
-    given = parser("run").parse_args(["--attention", "flash", *words.split()])
+    given = parser("run").parse_args(["--with", "attention=flash", *words.split()])
     if refused:
-        with pytest.raises(UserError, match="--attention flash changes nothing here: it serves free lunch of Pythia"):
-            _checked(given)
+        with pytest.raises(UserError, match="--with attention=flash changes nothing here: it serves free lunch"):
+            parsed(given)
     else:
-        _checked(given)
+        parsed(given)
         output = capsys.readouterr().err
-        assert output == "repro: --attention flash serves Pythia alone, without it run vit, gan\n"
+        assert output == "repro: --with attention=flash serves Pythia alone, without it run vit, gan\n"
 
 
 def test_a_torch_without_cuda_is_reported_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,14 +49,15 @@ class _Steps:
 def estimate(trial: Trial, gpu: Gpu | None) -> float:
     """Estimate the seconds that a trial takes, for the progress bar and the first line of a run.
 
-    A tiny trial takes some seconds to start and search, more to compile, and 0.1 s per round. A trial at the paper's
-    scale starts, compiles and takes predicted steps. Without a prediction, a micro-step is assumed to have four
-    examples and to run at a third of the GPU's peak.
+    A tiny trial takes some seconds to start and search, more to compile, and 0.1 s per round and whole step. A
+    trial at the paper's scale starts, compiles and takes predicted steps. Without a prediction, a micro-step is assumed
+    to have four examples and to run at a third of the GPU's peak.
     """
     recipe, settings = trial.recipe_and_settings
     compiling = support.compiles(recipe, settings)
     if trial.scale == "tiny":
-        return 1.7 + 0.1 * trial.steps + (12.0 if compiling else 0.0)
+        rounds = trial.steps * (2 if trial.check_extrapolation else 1)
+        return 1.7 + 0.1 * rounds + (12.0 if compiling else 0.0)
     steps = _steps(trial, gpu)
     seconds = measuring(trial.steps, steps.micro_step, steps.update, steps.sizes)
     if trial.check_extrapolation:

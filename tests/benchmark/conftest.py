@@ -14,7 +14,7 @@ from replay import ReplayClock
 from repro.cli import parser
 from repro.commands.driver import Driver
 from repro.commands.preflight import check_packages
-from repro.commands.run import driver_of
+from repro.commands.run import driver_of, parsed
 from repro.console import INTERRUPTED, USAGE, UserError, say
 from repro.record import Trial
 
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     out = os.environ.get("REPRO_OUT")
     try:
         check_packages("pytest", "pytest-benchmark")
-        driver = driver_of(parser("run").parse_args([] if out is None else ["--out", out]))
+        driver = driver_of(parsed(parser("run").parse_args([] if out is None else ["--out", out])))
     except UserError as error:
         raise pytest.UsageError(str(error) if out is None else f"REPRO_OUT={out}: {error}") from None
     config.pluginmanager.register(driver)
