@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from repro.commands.run import parsed
 from repro.console import UserError
 from repro.formats import bytes_, duration
 from repro.machine import doctor, nvml
-from repro.machine.devices import Device
+from repro.machine.devices import Device, gpu_of
 from repro.models.recipe import divisors
 from repro.paper.gpus import find, paper_gpus
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
@@ -25,7 +26,7 @@ from repro.predict.forecast import forecast
 from repro.predict.hardware import gpu_named
 from repro.record import Trial
 from repro.run.estimate import LOADING, REPORTING, STARTING, compiling_seconds, estimate
-from repro.run.plan import Methods, Options, counts_up_to, limited, settings_for, trials
+from repro.run.plan import Methods, Options, checking, counts_up_to, limited, projecting, settings_for, trials
 from tests.command_line import ROOT, documentation
 
 
@@ -160,6 +161,29 @@ def test_an_estimate_counts_the_whole_steps_that_check_an_extrapolation() -> Non
     assert found.step is not None
     checked = estimate(replace(slow, check_extrapolation=True), a100)
     assert checked - estimate(slow, a100) == pytest.approx(slow.steps * found.step.total)
+
+
+def test_a_trial_times_whole_steps_too_where_they_take_under_a_tenth_longer() -> None:
+    def checked(asked: Options, devices: Sequence[Device]) -> dict[str, bool]:
+        made = checking(trials(asked, devices), partial(estimate, gpu=gpu_of(devices)))
+        return {trial.settings: trial.check_extrapolation for trial in made}
+
+    assert checked(options(models=("vit",), scale="tiny"), []) == {"naive": False, "free_lunch": True}
+    assert not any(checked(options(models=("pythia-6.9b",), methods="all"), gpus("H100", 1)).values())
+    assert checked(options(models=("vit",), methods="naive", steps=1), gpus("H100", 8)) == {"naive": False}
+    assert checked(options(models=("vit",), methods="free-lunch", counts=(8,)), gpus("H100", 8)) == {"free_lunch": True}
+    assert checked(options(scale="tiny", counts=(), projected=(2,)), []) == {"naive": False, "free_lunch": False}
+
+
+def test_what_is_measured_is_projected_too_where_that_takes_under_a_tenth_longer() -> None:
+    def projected(methods: Methods, *asked: int) -> tuple[int, ...]:
+        wanted = options(models=("vit",), methods=methods, scale="tiny", counts=(1, 2), projected=asked)
+        return projecting(wanted, [], partial(estimate, gpu=None)).projected
+
+    assert projected("naive", 2) == (2,), "a ratio of two predictions costs nothing"
+    assert projected("free-lunch", 2, 4) == (2, 4)
+    assert projected("all", 2) == (), "one rank of each that shards would run"
+    assert projected("all", 2, 4) == (4,)
 
 
 def test_settings_are_those_of_all_gpus_of_all_nodes() -> None:

@@ -72,7 +72,7 @@ devices = [Device(number, number, "", "A100", find("A100"), 80 * 2**30, (8, 0)) 
 run = Run(Path(folder), Options(("pythia-1b",), methods, "paper", (int(count),), clock=clock), devices)
 driving = driver.Driver(run, Reporter(Tracker("none", Path(folder))))
 with redirect_stdout(sys.stderr):
-    code = driving.finish(driver.go_through(driving, None))
+    code = driving.finish(driver.go_through(driving, ()))
 print(sorted(verdict.verdict for verdict in read(run.results.folder, clock).verdicts if verdict.compared))
 sys.exit(code)
 """

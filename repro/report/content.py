@@ -42,6 +42,7 @@ from .terminal import (
     notes_on,
     opening,
     projected_rows,
+    projection_errors,
     settings_text,
     summary,
     trial_rows,
@@ -462,6 +463,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
             says.append(f"{verdict_entry(verdict).message}.")
     if of_one:
         says.append("One device was measured, what the others add is modelled: these times verify nothing.")
+        says += projection_errors([*search.trials, *(record for record in runs.records if record.origin == "measured")])
     if runs.several:
         says.append(f"Measured in {_folders(search, runs)}.")
     nearest = nearest_paper_gpu(runs.run_of(search.trials[0]).devices)

@@ -165,11 +165,12 @@ def limited(planned: Iterable[Trial], timeout: float | None, estimate: Callable[
 
 def checking(planned: Iterable[Trial], estimate: Callable[[Trial], float]) -> list[Trial]:
     """Have those trials also time whole training steps, to show the extrapolation's error, that take under a tenth
-    longer with them. On projected ones they would show nothing."""
+    longer with them. On projected ones they would show nothing, and of what is predicted to run out of memory nobody
+    knows how long they take."""
     found = []
     for trial in planned:
-        checked = replace(trial, check_extrapolation=trial.measured_on is None)
-        found.append(checked if estimate(checked) < (1 + _CHECKING) * estimate(trial) else trial)
+        seconds, checked = estimate(trial), replace(trial, check_extrapolation=trial.measured_on is None)
+        found.append(checked if seconds < estimate(checked) < (1 + _CHECKING) * seconds else trial)
     return found
 
 
