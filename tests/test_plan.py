@@ -172,7 +172,7 @@ def test_a_trial_times_whole_steps_too_where_they_take_under_a_tenth_longer() ->
     assert not any(checked(options(models=("pythia-6.9b",), methods="all"), gpus("H100", 1)).values())
     assert checked(options(models=("vit",), methods="naive", steps=1), gpus("H100", 8)) == {"naive": False}
     assert checked(options(models=("vit",), methods="free-lunch", counts=(8,)), gpus("H100", 8)) == {"free_lunch": True}
-    assert checked(options(scale="tiny", counts=(), projected=(2,)), []) == {"naive": False, "free_lunch": False}
+    assert not any(checked(options(scale="tiny", counts=(), projected=(2,)), []).values()), "one rank of two"
 
 
 def test_what_is_measured_is_projected_too_where_that_takes_under_a_tenth_longer() -> None:
