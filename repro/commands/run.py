@@ -77,7 +77,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="published: naive and Appendix J's settings of each cell (default on GPUs); naive; free-lunch; all: naive "
         "and the paper's whole search; modern: free lunch with the parts of today's training software that make it "
         "faster here, modern:exact those with the same arithmetic alone, modern+PART+PART these parts (see "
-        "docs/modern.md); default without a GPU: naive and free lunch, and all for pythia-1b on several processes",
+        "docs/own-model.md); default without a GPU: naive and free lunch, and all for pythia-1b on several processes",
     )
     add(
         "--search",
@@ -102,7 +102,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE.py:METHOD",
         help="also measure with this method of your own, against the same settings without it; several times for "
-        "several, FILE.py:A+B for both together (without --methods: free lunch alone); see docs/own-method.md. "
+        "several, FILE.py:A+B for both together (without --methods: free lunch alone); see docs/own-model.md. "
         "attention=flash: the attention kernel of free lunch, in place of sdpa",
     )
     add(
@@ -123,7 +123,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--project",
         metavar="2,4,8",
         help="also project to so many GPUs, or processes, which need not exist: from one rank of them, or where "
-        "nothing is sharded from a trial on fewer; see docs/projection.md",
+        "nothing is sharded from a trial on fewer; see docs/prediction.md",
     )
     add("--require-comparison", action="store_true", help="exit with 3 if no cell of the paper could be compared")
     add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")
