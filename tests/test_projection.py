@@ -85,7 +85,7 @@ ZERO_1 = "free_lunch+zero_1"  # Appendix J's settings of Pythia-1B on 4 H100
         (["--project", "two"], "--project"),
         (["--processes", "1,2", "--project", "2", "--methods", "all"], "all of them are measured here"),
         (["--project", "3"], "--project 3: no replication batch here divides by 3"),
-        (["--project", "4", "--search", "3"], "leave out --search 3"),
+        (["--project", "4", "--search", "3"], "--search 3 chooses its trials itself: leave out --project"),
         (["--project", "4", "--models", "gan"], "gan"),
     ],
 )

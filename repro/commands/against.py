@@ -182,29 +182,23 @@ def _level(alpha: float) -> str:
 
 
 def _accepted(asked: Against, check: Check, compared: Sequence[Compared], other: candidate.Stack) -> bool:
-    """Keep the other stack's lock as this machine's baseline, or print why not."""
+    """Keep the other stack's lock as this machine's baseline, or print why not. Regressions may be accepted, as the
+    user knows their size; undecided results may not."""
+    undecided = [each for each in compared if each.status == "inconclusive" or each.unanswered]
     try:
-        if reason := _not_to_accept(asked, check, compared):
-            raise UserError(reason)
+        if not check.complete:
+            raise UserError(f"the budget of {asked.budget} ended the check early, the same command goes on")
+        if undecided:
+            names = first([f"{each.trial.recipe} {each.trial.settings} is {each.status}" for each in undecided])
+            raise UserError(f"{names}, more --pairs or a quieter machine may decide it")
+        if not any(each.after.processes for each in compared):
+            raise UserError("it ran no trial that this stack runs")
         kept = candidate.accept(other, side.machine(check.sides()[1].environment), expected_folder())
     except UserError as error:
         say(f"--accept: {error}, so the baseline stays as it is")
         return False
     say(f"the baseline is now {kept}; {command()} compare --against {shell_words([kept])} checks a stack by it")
     return True
-
-
-def _not_to_accept(asked: Against, check: Check, compared: Sequence[Compared]) -> str:
-    """Return why the other stack is no baseline, empty where it is. Regressions may be accepted, as the user knows
-    their size; undecided results may not."""
-    if not check.complete:
-        return f"the budget of {asked.budget} ended the check early, the same command goes on"
-    if undecided := [each for each in compared if each.status == "inconclusive" or each.unanswered]:
-        names = first([f"{each.trial.recipe} {each.trial.settings} is {each.status}" for each in undecided])
-        return f"{names}, more --pairs or a quieter machine may decide it"
-    if not any(each.after.processes for each in compared):
-        return "it ran no trial that this stack runs"
-    return ""
 
 
 def _bisect(

@@ -87,20 +87,10 @@ def _against(given: argparse.Namespace) -> int:
     for name, value in (("BEFORE", given.before), ("--drift", given.drift)):
         if value is not None:
             raise UserError(f"{name} changes nothing with --against, which measures both stacks: leave one of them out")
+    plain = {name: getattr(given, name) for name in Against.__dataclass_fields__}
+    pairs = formats.count_if_given(given.pairs, "--pairs", FEWEST, "fewer can call no change")
     return measure(
-        Against(
-            against=given.against,
-            models=given.models,
-            methods=given.methods,
-            scale=given.scale,
-            gpus=given.gpus,
-            budget=given.budget or BUDGET,
-            pairs=formats.count_if_given(given.pairs, "--pairs", FEWEST, "fewer can call no change"),
-            out=given.out or path(_OUT),
-            bisect=given.bisect,
-            accept=given.accept,
-            format=given.format,
-        )
+        Against(**plain | {"pairs": pairs, "budget": given.budget or BUDGET, "out": given.out or path(_OUT)})
     )
 
 

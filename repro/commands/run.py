@@ -39,10 +39,7 @@ _EXIT_CODES = (
     "exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error; 2 usage; "
     "3 --require-comparison and nothing could be compared; 130 interrupted (the same command resumes)"
 )
-
-
-_EXHAUSTIVE = "use --search exhaustive"
-_KERNEL = "attention="  # of --with
+_FLASH = "attention=flash"
 _NODES = (
     "several nodes: start the same command on each of them by torchrun or SLURM, with one process a node:\n"
     "  torchrun --nnodes 2 --node-rank RANK --rdzv-endpoint HOST:PORT -m repro run ...\n"
@@ -151,8 +148,7 @@ def driver_of(asked: Asked, node: Node | None = None) -> Driver:
     from ..run.run import Run
     from .driver import Driver
 
-    health = _image_health(asked.devices)
-    check_machine(asked.devices)
+    health = _fitness(asked.devices)
     run = Run(asked.out, asked.options, asked.devices, node, asked.files)
     return Driver(run, Reporter(Tracker(asked.track, asked.out)), health)
 
@@ -164,8 +160,7 @@ def _follow(node: Node, asked: Asked) -> int:
     from ..measure.launcher import ForkServer
 
     folder, devices = asked.out, asked.devices
-    _image_health(devices)
-    check_machine(devices)
+    _fitness(devices)
     logs = folder / LOGS / f"node-{node.rank}"
     check_disk(folder)
     check_compilers(trials(asked.options, devices), devices)
@@ -181,14 +176,14 @@ def _follow(node: Node, asked: Asked) -> int:
     return follow(node, server, logs, every_device(devices), max(asked.options.counts), bool(devices))
 
 
-def _image_health(devices: Sequence[Device]) -> str:
-    """In a container image the line that says what it is fit for; a UserError where it is not for these GPUs."""
-    if packages.image_target() is None:
-        return ""
-    health = doctor.examine()
-    if devices and health.complaint:
+def _fitness(devices: Sequence[Device]) -> str:
+    """Return, in a container image, the line that says what it is fit for. Raise UserError where the image, or the
+    machine, is not fit for these devices."""
+    health = doctor.examine() if packages.image_target() is not None else None
+    if health is not None and devices and health.complaint:
         raise UserError(health.complaint)
-    return health.line
+    check_machine(devices)
+    return health.line if health is not None else ""
 
 
 def parsed(given: argparse.Namespace, node: Node | None = None) -> Asked:
@@ -248,43 +243,37 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         micro_batch=formats.count_if_given(given.micro_batches, "--micro-batches"),
         parts=parts,
     )
-    _check_modern(options)
-    if options.projected:
-        _check_projected(options)
-    if options.best is not None:
-        _check_search(options)
+    _check_together(options)
     _check_counts(options)
     _check_micro_batches(options)
-    if options.added and options.methods == "naive":
-        raise UserError("--with adds methods to free lunch: use it with --methods free-lunch (its default), or all")
     return options
 
 
-def _check_modern(options: Options) -> None:
-    """Raise UserError for options that modern training does not go with."""
-    if not options.modern:
-        return
-    for option, there in (
-        ("--with", options.added),
-        ("--project", options.projected),
-        ("--micro-batches", options.micro_batch),
-        (f"--search {options.search}", options.best is not None),
-    ):
-        if there:
-            raise UserError(f"--methods modern chooses its trials itself: leave out {option}")
-    if options.nodes > 1:
-        raise UserError(f"--methods modern runs on one node, this run was launched on {options.nodes}")
+def _check_together(options: Options) -> None:
+    """Raise UserError for options that exclude each other."""
+    modern, search = "--methods modern", f"--search {options.search}"
+    others = {"--with": options.added, "--project": options.projected, "--micro-batches": options.micro_batch}
+    for chooser, chooses in ((modern, options.modern), (search, options.best)):
+        excluded = [option for option, there in {**others, search: options.best}.items() if there and option != chooser]
+        if chooses and excluded:
+            raise UserError(f"{chooser} chooses its trials itself: leave out {excluded[0]}")
+    if options.best and options.methods not in (None, "all"):
+        raise UserError(f"{search} chooses from the whole search: use it with --methods all, not {options.methods}")
+    if options.added and options.methods == "naive":
+        raise UserError("--with adds methods to free lunch: use it with --methods free-lunch (its default), or all")
+    on_one_node = {modern: options.modern, search: options.best, "--project": options.projected}
+    if options.nodes > 1 and (found := [option for option, there in on_one_node.items() if there]):
+        raise UserError(f"{found[0]} runs on one node, this run was launched on {options.nodes}")
+    for id in options.models if options.best or options.projected else ():
+        models.find_traced(id)  # what is predicted, and the bytes of communication, come from traces
 
 
 def _kernel_and_methods(given: Sequence[str]) -> tuple[Attention, list[str]]:
     """Divide what --with names into the attention kernel and the methods of one's own."""
-    kernels = [text.removeprefix(_KERNEL) for text in given if text.startswith(_KERNEL)]
-    known = {kernel: kernel for kernel in get_args(Attention)}
-    if wrong := [kernel for kernel in kernels if kernel not in known]:
-        raise UserError(f"--with {_KERNEL}{wrong[0]}: expected {' or '.join(known)}")
-    if len(kernels) > 1:
-        raise UserError(f"--with {_KERNEL}{' and '.join(kernels)}: expected one attention kernel")
-    return known[kernels[0]] if kernels else "sdpa", [text for text in given if not text.startswith(_KERNEL)]
+    kernels = [text for text in given if text.startswith("attention=")]
+    if kernels not in ([], [_FLASH]):
+        raise UserError(f"--with {' --with '.join(kernels)}: expected {_FLASH} once, or none for sdpa")
+    return "flash" if kernels else "sdpa", [text for text in given if text not in kernels]
 
 
 def _projected(text: str | None) -> tuple[int, ...]:
@@ -354,23 +343,11 @@ def _check_flash(options: Options, devices: Sequence[Device]) -> None:
     plain = [id for id in options.models if support.flash_obstacle(models.find(id), capability)]
     if options.methods == "naive" or len(plain) == len(options.models):
         raise UserError(
-            "--with attention=flash changes nothing here: it serves free lunch of Pythia, on an Ampere or newer GPU; "
+            f"--with {_FLASH} changes nothing here: it serves free lunch of Pythia, on an Ampere or newer GPU; "
             "leave it out"
         )
     if plain:
-        say(f"--with attention=flash serves Pythia alone, without it run {', '.join(plain)}")
-
-
-def _check_projected(options: Options) -> None:
-    """Raise UserError where the other ranks of a trial cannot be projected."""
-    for id in options.models:
-        models.find_traced(id)  # the time model takes the bytes of communication from traces
-    if options.best is not None:
-        raise UserError(
-            f"--project: a search of the best predicted is of measured counts; leave out --search {options.search}"
-        )
-    if options.nodes > 1:
-        raise UserError(f"--project: it projects from one machine, this run was launched on {options.nodes}")
+        say(f"--with {_FLASH} serves Pythia alone, without it run {', '.join(plain)}")
 
 
 def _search(asked: str) -> str:
@@ -383,20 +360,6 @@ def _search(asked: str) -> str:
             "predicted settings"
         )
     return str(formats.count(asked, "--search"))
-
-
-def _check_search(options: Options) -> None:
-    """Raise UserError for options that a search of the best predicted settings does not go with."""
-    asked = f"--search {options.search}"
-    if options.added or options.micro_batch:
-        option = "--with" if options.added else "--micro-batches"
-        raise UserError(f"{asked} chooses from the paper's search alone: leave out {option}, or {_EXHAUSTIVE}")
-    for id in options.models:
-        models.find_traced(id)
-    if options.methods not in (None, "all"):
-        raise UserError(f"{asked} chooses from the whole search: use it with --methods all, not {options.methods}")
-    if options.nodes > 1:
-        raise UserError(f"{asked} knows one node only, this run was launched on {options.nodes}: {_EXHAUSTIVE}")
 
 
 def _tolerance(asked: str) -> float:
