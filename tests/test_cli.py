@@ -46,7 +46,7 @@ from tests.command_line import (
 ITSELF = "compare results/cpu-2-cores results/cpu-2-cores"
 ON_MONEY = ["cost", "cost pythia-1b --terms either"]
 AT_ONCE = {
-    **dict.fromkeys(("run --help", "gpus", "recipes", "settings", "table 1", "audit"), 0.5),
+    **dict.fromkeys(("run --help", "list gpus", "list recipes", "list settings", "table 1", "audit"), 0.5),
     **dict.fromkeys(("table 1 --by true", "claims", "predict", *ON_MONEY, ITSELF), 1.0),
     "survey --questions": 0.5,
     "survey --train": 1.0,

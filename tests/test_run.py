@@ -469,9 +469,10 @@ def test_pytests_own_options_stand_behind_two_dashes(folder: Path) -> None:
         assert nothing.returncode == 2
         (line,) = nothing.stderr.splitlines()
         assert line.startswith(f"repro: -k {expression}: {output}")
-    unknown = repro(*FOUR, "--out", str(folder), "--", "--no-such-option")
-    assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert unknown.stderr.endswith("repro: pytest does not take -- --no-such-option, see above\n")
+    for option in ("--no-such-option", "-n2"):
+        refused = repro(*FOUR, "--out", str(folder), "--", option)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.endswith(f"repro: pytest does not take -- {option}, see above\n")
     assert "vit: expected options; behind -- stand those of pytest" in refusal("run", "vit")
 
 
