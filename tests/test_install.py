@@ -140,12 +140,12 @@ def test_what_it_has_not_is_asked_for_in_one_line(installed: Installed, tmp_path
         (["lab"], "torch, tqdm, psutil"),
         (["probe"], "tqdm, psutil"),
         (["predict", "--gpu", "H100", *own], "transformers"),
-        (["upgrade-check", "--against", "torch==2.11.0"], "a checkout"),
+        (["compare", "--against", "torch==2.11.0"], "a checkout"),
     ):
         done = installed.run(*words)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
         assert missing in done.stderr
-        assert "pip install 'repro[measure]'" in done.stderr or words[0] == "upgrade-check"
+        assert "pip install 'repro[measure]'" in done.stderr or words[0] == "compare"
     (installed.environment / "uv-receipt.toml").touch()
     assert installed.run("lab").stderr.endswith(
         "uv tool install '.[measure]' in a checkout installs it, as does its ./run_all.sh\n"

@@ -650,8 +650,8 @@ def test_weights_that_no_loss_reaches_take_memory_and_no_update(folder: Path) ->
 @pytest.mark.slow
 def test_every_engine_trains_a_model_with_weights_that_no_loss_reaches(folder: Path) -> None:
     picked = "(naive or zero_2 or fsdp_3) and not (checkpointing or offloading)"
-    asked = ("run", "--models", f"{folder / 'unreached.py'}", "--processes", "2", "--methods", "all", "-k", picked)
-    done = process(*asked, "--out", str(folder / "unreached"))
+    asked = ("run", "--models", f"{folder / 'unreached.py'}", "--processes", "2", "--methods", "all")
+    done = process(*asked, "--out", str(folder / "unreached"), "--", "-k", picked)
     said = next(line for line in done.stderr.splitlines() if "steps of" in line)
     assert said.endswith("; 0.28 M weights take no part, and are frozen")
     records = [json.loads(line) for line in trial_lines(folder / "unreached")]

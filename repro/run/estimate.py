@@ -53,7 +53,7 @@ def estimate(trial: Trial, gpu: Gpu | None) -> float:
 
     A trial starts, compiles and takes predicted steps. Without a prediction, a micro-step is assumed to have four
     examples, a tiny one the whole batch, and to run at a third of the GPU's peak or as fast as the CPU's cores do. The
-    steps of a tiny trial take at least 0.1 s a round.
+    steps of a tiny trial take at least 0.1 s a round and whole step.
     """
     recipe, settings = trial.recipe_and_settings
     compiling = support.compiles(recipe, settings)
@@ -62,7 +62,8 @@ def estimate(trial: Trial, gpu: Gpu | None) -> float:
     if trial.check_extrapolation:
         seconds += trial.steps * (steps.accumulation * steps.micro_step + steps.update)
     if trial.scale == "tiny":
-        return 1.7 + max(0.1 * trial.steps, seconds) + (12.0 if compiling else 0.0)
+        rounds = trial.steps * (2 if trial.check_extrapolation else 1)
+        return 1.7 + max(0.1 * rounds, seconds) + (12.0 if compiling else 0.0)
     if trial.device == "cpu":
         seconds += _STARTING_ON_CPU + (_COMPILING_ON_CPU if compiling else 0.0)
     else:
