@@ -11,7 +11,7 @@ from statistics import mean, median
 from typing import Literal, get_args
 
 from . import models
-from .datafile import FLAT, Lines, flat
+from .datafile import FLAT, flat
 from .formats import SECONDS_A_DAY, size
 from .models.recipe import Recipe, Scale
 from .paper.gpus import Gpu, peak_flops
@@ -389,7 +389,7 @@ class Record(OfSettings):
     status: Status
     reason: str = ""
     remedy: str = ""
-    traceback: Lines = ""
+    traceback: str = ""
     host_ran_out: bool = False
     origin: Origin = "measured"
     measured_on: int | None = None

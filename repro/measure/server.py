@@ -28,7 +28,7 @@ from typing import IO, Any
 
 from repro import datafile
 from repro.console import ROOT, one_line
-from repro.datafile import Lines, from_json
+from repro.datafile import from_json
 from repro.formats import end_of
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
@@ -97,7 +97,7 @@ class RankOutcome:
     status: str = ""
     value: Any = None
     error: str = ""
-    traceback: Lines = ""
+    traceback: str = ""
     failed: float = 0.0
     of_host: bool = False
     gpu_state: dict[str, float | None] | None = None
