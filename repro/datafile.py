@@ -287,12 +287,12 @@ def parse(content: bytes) -> Any:
     try:
         plain = msgspec.json.decode(content)
         msgspec.msgpack.encode(plain)
+        # Most records have nothing to escape.
+        return plain if content.isascii() and b"\\" not in content and b"\x7f" not in content else _escaped(plain)
     except OverflowError:  # of MessagePack, and later of what makes floats of them
         raise NotAsDeclaredError("not JSON (a whole number of more than 64 bits)") from None
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise NotAsDeclaredError(f"not JSON ({error})") from None
-    # Most records have nothing to escape.
-    return plain if content.isascii() and b"\\" not in content and b"\x7f" not in content else _escaped(plain)
 
 
 def _escaped(plain: Any, key: str = "") -> Any:

@@ -55,7 +55,18 @@ def test_a_value_of_another_type_is_named_by_its_path_in_the_file(plain: Any, me
 
 @pytest.mark.parametrize(
     "text",
-    [b"{", b"\xff", b"", b"[" * 100_000, b"1" * 5000, b"[NaN]", b"[1e999]", b'"\\ud800"', b"[36893488147419103232]"],
+    [
+        b"{",
+        b"\xff",
+        b"",
+        b"[" * 100_000,
+        b"[" * 800 + b'"\\n"' + b"]" * 800,
+        b"1" * 5000,
+        b"[NaN]",
+        b"[1e999]",
+        b'"\\ud800"',
+        b"[36893488147419103232]",
+    ],
 )
 def test_what_is_no_json_is_reported(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_bytes(text)
