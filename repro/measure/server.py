@@ -37,6 +37,7 @@ from repro.machine.imports import imports
 from ..machine.processes import adopt_orphans, end_with, go_on_without_parent
 from ..models import custom
 from ..models.custom import CustomModel
+from ..record import GpuState
 from .memory import busy_cpus, is_out_of_memory, is_the_hosts, lost_a_compiler
 from .method import MethodError, MethodFile, UnfitError
 from .rank import Rank
@@ -100,7 +101,7 @@ class RankOutcome:
     traceback: str = ""
     failed: float = 0.0
     of_host: bool = False
-    gpu_state: dict[str, float | None] | None = None
+    gpu_state: GpuState | None = None
     busy_cpus: float | None = None
     reports: list[Report] = field(default_factory=list)
 
