@@ -289,9 +289,9 @@ def _of_toml(text: str, given: Fields) -> Specification:
     """Return the specification of a TOML file: the keys or the fields, and `model` as on the command line, or a table
     `config`."""
     path = Path(os.path.expanduser(text))
-    from repro import tomlfile
+    from repro.datafile import read_toml
 
-    found = tomlfile.read(path, "model", "a model's fields")
+    found = read_toml(path, "model", "a model's fields")
     known = {each.name: each.name for each in fields(Fields)} | {key: name for key, (name, _) in KEYS.items()}
     for key in found:
         if key not in (*known, "model", "config"):

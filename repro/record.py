@@ -11,13 +11,14 @@ from statistics import mean, median
 from typing import Literal, get_args
 
 from . import models
-from .datafile import FLAT, Lines, flat
+from .datafile import FLAT, flat
 from .formats import SECONDS_A_DAY, size
 from .models.recipe import Recipe, Scale
 from .paper.gpus import Gpu, peak_flops
 from .paper.settings import Settings
 
 Times = dict[str, list[float]]  # seconds by part of a step, one per round
+GpuState = dict[str, int | float | None]  # as the driver has it: whole numbers stay whole in a file
 
 
 @dataclass(frozen=True)
@@ -232,7 +233,7 @@ class BatchSearch:
     authors_micro_batch: int | None = None
     halvings: int = 0
     peaks: list[list[int]] = field(default_factory=list)
-    full: list[dict[str, float | None]] = field(default_factory=list)
+    full: list[GpuState] = field(default_factory=list)
 
     @property
     def compared_micro_batch(self) -> int | None:
@@ -357,7 +358,7 @@ class Observed:
     trained_losses: list[float | None] | None = None
     whole_steps: list[float] | None = None
     extrapolation_error: float | None = None
-    gpu_state: list[dict[str, float | None] | None] | None = None
+    gpu_state: list[GpuState | None] | None = None
     busy_cpus: float | None = None
     mean_power: list[float | None] | None = None
     launches: dict[str, int] | None = None
@@ -387,7 +388,7 @@ class Record(OfSettings):
     status: Status
     reason: str = ""
     remedy: str = ""
-    traceback: Lines = ""
+    traceback: str = ""
     host_ran_out: bool = False
     origin: Origin = "measured"
     measured_on: int | None = None

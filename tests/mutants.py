@@ -586,6 +586,12 @@ MUTANTS = {
         "",
         "tests/test_expected.py -k broken",
     ),
+    "text-as-it-is": Mutant(
+        "repro/datafile.py",
+        'if key == "traceback" else visible(plain)',
+        'if key == "traceback" else plain',
+        "tests/test_datafile.py -k escaped",
+    ),
     "link-out-of-a-folder": Mutant(
         "repro/files.py",
         "if os.path.commonpath([home, target]) != home:",

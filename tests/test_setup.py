@@ -1043,6 +1043,11 @@ def test_every_requirement_of_a_lock_is_pinned_and_hashed(lock: str) -> None:
     assert re.fullmatch(f"({requirement})+", text)
 
 
+def test_the_lock_of_what_only_reads_has_the_files_of_every_platform() -> None:
+    [msgspec] = re.findall(r"^msgspec==.*(?:\n    --hash.*)+", (ROOT / "locks/read.lock").read_text(), re.MULTILINE)
+    assert msgspec.count("sha256:") > 50, "five versions of Python on Linux, macOS and Windows, on two processors"
+
+
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_names_no_address_and_no_path_of_a_machine(lock: str) -> None:
     text = (ROOT / lock).read_text()

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 import sysconfig
 import time
@@ -181,6 +182,18 @@ def test_tools_that_no_trial_imports_are_no_difference_and_kernels_are() -> None
 def test_a_stack_without_what_makes_a_difference_to_a_measurement_is_another(missing: str) -> None:
     stack = Stack("one", sys.executable, {"torch": "2", "pytest": "8", missing: "1"})
     assert differ(stack, replace(stack, packages={"torch": "2"}))
+
+
+@pytest.mark.slow
+def test_a_stack_whose_lock_has_no_msgspec_gets_that_of_the_locks(tmp_path: Path) -> None:
+    text = wheel(tmp_path / "wheels", "torch", "1.0", {"torch.py": ""})
+    command = ["bash", "locks/second.sh", sys.executable, str(tmp_path / "venv"), str(lock(tmp_path, text))]
+    wheels = {"UV_FIND_LINKS": str(tmp_path / "wheels")}
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **wheels}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    python = tmp_path / "venv" / "bin" / "python"
+    version = subprocess.check_output([python, "-c", "import msgspec; print(msgspec.__version__)"], text=True)
+    assert f"\nmsgspec=={version.strip()} " in (ROOT / "locks" / "cpu.lock").read_text()
 
 
 @pytest.mark.slow

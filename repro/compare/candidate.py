@@ -24,7 +24,7 @@ from ..machine.packages import TOOLS, installed_packages, matters
 # The packages that a trial may import. Kernels built from source are left out: they would be built again.
 _ROOTS = (
     *("torch", "torchvision", "transformers", "accelerate", "deepspeed", "timm"),
-    *("nvidia-ml-py", "psutil", "setuptools"),
+    *("nvidia-ml-py", "psutil", "setuptools", "msgspec"),
 )
 _MODELS = ("torch", "transformers", "timm")  # every recipe's model is made of these
 _SCRIPT = ROOT / "locks" / "second.sh"
