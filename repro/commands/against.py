@@ -47,6 +47,7 @@ class Against:
     out: Path
     bisect: bool
     accept: bool
+    all: bool
     format: Format
 
     @property
@@ -98,8 +99,8 @@ def measure(asked: Against) -> int:
     )
     notes: list[str] = []
 
-    def text(format: Format) -> str:
-        return report.report(compared, found, before.name, after.name, notes, format)
+    def text(format: Format, every: bool = True) -> str:
+        return report.report(compared, found, before.name, after.name, notes, format, every=every)
 
     def keep() -> None:
         files.replace(asked.out / REPORT, text("markdown") + "\n")
@@ -117,7 +118,7 @@ def measure(asked: Against) -> int:
     code = report.exit_code(compared)
     if asked.accept and not _accepted(asked, check, compared, other):
         code = code or INCONCLUSIVE
-    print(text(asked.format))
+    print(text(asked.format, every=asked.all))
     return code
 
 

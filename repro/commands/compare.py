@@ -12,9 +12,10 @@ from ..compare.decision import ALPHA, FEWEST
 from ..compare.side import Side, read_side
 from ..compare.trials import Compared
 from ..console import UserError
-from ..formats import add_format, path, percent, shell_words
+from ..formats import path, percent, shell_words
 from ..machine.packages import without_build
 from ..models.recipe import Scale
+from ..printout import add_output
 from ..run.plan import Planned
 from .custom_models import add_models
 
@@ -38,7 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         help=f"what one stack may differ from itself from run to run (default {percent(trials.DRIFT)}%); the pairs of "
         "--against have none",
     )
-    add_format(parser)
+    add_output(parser)
     group = parser.add_argument_group("another stack", "in place of BEFORE and AFTER, both interleaved on this machine")
     add = group.add_argument
     add(
@@ -77,7 +78,7 @@ def main(given: argparse.Namespace) -> int:
     found = side.differences(before, after)
     only = trials.only_in(before, after), trials.only_in(after, before)
     notes = _notes(before, after, compared)
-    print(report.report(compared, found, before.name, after.name, notes, given.format, *only))
+    print(report.report(compared, found, before.name, after.name, notes, given.format, *only, every=given.all))
     return report.exit_code(compared)
 
 
@@ -103,20 +104,14 @@ def _share(text: str, option: str) -> float:
 
 
 def _notes(before: Side, after: Side, compared: Sequence[Compared]) -> list[str]:
-    """Say what the ratios are and, where runs that were not interleaved leave an answer open, what would decide it."""
-    judged = [each.judged for each in compared if each.judged]
-    notes = [f"ratio: after over before, of seconds of a training step, with its {percent(1 - ALPHA)} interval."]
-    if any(each.interleaved for each in judged):
-        notes[0] += " Interleaved rows are judged in their pairs, as --against judged them."
-    if any(not each.interleaved for each in judged):
-        notes[0] += (
-            " Rows that are not interleaved are compared start by start, each the median of its processes (Hodges-"
-            "Lehmann, rank sums): more runs make the interval narrower, and none of them shows how far the machine "
-            "drifted between the two."
-        )
-    if any(not each.interleaved and each.call == "inconclusive" for each in judged):
-        notes.append(_deciding(before, after))
-    return notes
+    """Describe the ratios or, where runs that were not interleaved leave an answer open, what would decide it."""
+    apart = [each.judged for each in compared if each.judged and not each.judged.interleaved]
+    if any(each.call == "inconclusive" for each in apart):
+        return [_deciding(before, after)]
+    how = ", start by start as these runs were not interleaved" if apart else ""
+    return [
+        f"A ratio is after over before, of seconds of a training step, with its {percent(1 - ALPHA)} interval{how}."
+    ]
 
 
 def _deciding(before: Side, after: Side) -> str:

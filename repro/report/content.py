@@ -353,7 +353,7 @@ def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
     what = "the best settings found" if table == "1" else "naive settings"
     caption = (
         f"Days of training with {what}, on 1 to {max(COUNTS)} GPUs: as printed, - infeasible and ? a mark that "
-        "cannot be read in the copy at hand"
+        "is illegible in our copy of the paper"
     )
     if any(entry.below for entry in entries.values()):
         caption += (
