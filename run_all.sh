@@ -3,7 +3,7 @@
 #
 #   ./run_all.sh [OPTIONS]            the benchmark: python -m repro OPTIONS
 #   ./run_all.sh SUBCOMMAND ...       python -m repro SUBCOMMAND ...
-#   ./run_all.sh torchrun ...         torchrun of the stack, on each of several nodes: docs/nodes.md
+#   ./run_all.sh torchrun ...         torchrun of the stack, on each of several nodes: docs/running.md
 #   ./run_all.sh test [OPTIONS]       the tests: python -m pytest OPTIONS, ruff and mypy installed beside
 #
 # With an NVIDIA GPU the stack is requirements.lock in .venv/gpu, without one locks/cpu.lock in .venv/cpu. A Volta, and a
@@ -13,7 +13,7 @@
 # --with-kernels also builds flash-attn, mamba-ssm and causal-conv1d: this needs a C++ compiler, on .venv/volta nvcc of
 # CUDA 12, and up to some hours, once.
 # --with-flash4 takes flash-attn-4, a beta, in an environment of its own, .venv/flash4.
-# --with-modern also installs torchao, for FP8 in --methods modern.
+# --with-modern also installs torchao and liger-kernel, for FP8 and cross entropy in --methods modern.
 # --with-tracking also installs wandb and tensorboard, for --track; the tests take them in any case.
 # ./run_all.sh --repair puts back what was changed or removed under .venv/ since, and runs nothing.
 # Set-up speaks on stderr only: stdout is the payload.
@@ -55,11 +55,14 @@ has() { # has STACK LOCK ...: whether the stack is set up with these locks
 
 needs_no_gpu() { # a command that measures nothing, and help
     case ${1-} in
-    table | audit | claims | cost | report | compare | slurm) return 0 ;;
+    table | audit | claims | cost | report | slurm) return 0 ;;
+    compare) if ! measures_stacks "$@"; then return 0; fi ;;
     list) [[ ${2-} == gpus ]] || return 0 ;;
     esac
     is_help "$@"
 }
+
+measures_stacks() { [[ " $*" == *" --a"* ]]; } # compare --against, also shortened
 
 is_help() {
     [[ ${1-} != test ]] || return # its options are pytest's
@@ -72,7 +75,8 @@ only_reads() { # a command that neither measures nor traces a model of one's own
     case ${1-} in torchrun | --repair | --with-*) return 1 ;; esac
     ! is_help "$@" || return 0
     case ${1-} in
-    audit | claims | table | predict | cost | list | compare) ;;
+    audit | claims | table | predict | cost | list) ;;
+    compare) ! measures_stacks "$@" || return 1 ;;
     # They name the command that took their place.
     recommend | rent | breakeven | scaling | recipes | gpus | settings | calibrate) ;;
     survey) [[ " $*" != *" --out"* ]] || return 1 ;; # its page is drawn by the stack
@@ -82,7 +86,7 @@ only_reads() { # a command that neither measures nor traces a model of one's own
     for word; do
         case "$before $word" in
         *--gpu*.toml | *--prices*.toml) ;;
-        *hf:* | *timm:* | *.py* | *.toml) return 1 ;;
+        *hf:* | *timm:* | *.py* | *.toml*) return 1 ;;
         esac
         before=$word
     done

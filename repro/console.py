@@ -187,7 +187,6 @@ _UNSEEN = (
     + "".join(chr(plane << 16 | end) for plane in range(1, 17) for end in (0xFFFE, 0xFFFF))
 )
 _IN_A_LINE = re.compile(f"[{_UNSEEN}]")
-_BUT_LINE_BREAKS = re.compile(f"(?!\n)[{_UNSEEN}]")
 # A tag, code, emphasis (an underscore between letters or digits is none), an entity, the target of a link or an image,
 # and a backslash that would escape what follows.
 _MARKUP = re.compile(r"[<`*~]|_(?![^\W_])|(?<![^\W_])_|&(?=#?\w+;)|\](?=[(\[:])|\\(?=[!-/:-@\[-`{-~]|$)")
@@ -201,12 +200,12 @@ class Markdown(str):
 
 def visible(text: str) -> str:
     """Escape line breaks and characters that cannot be seen, as Python writes them."""
-    return _IN_A_LINE.sub(_written, text)
+    return text if text.isascii() and text.isprintable() else _IN_A_LINE.sub(_written, text)
 
 
 def visible_lines(text: str) -> str:
     """Escape characters that cannot be seen, but keep line breaks."""
-    return _BUT_LINE_BREAKS.sub(_written, text)
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def markdown(text: str) -> Markdown:

@@ -368,11 +368,6 @@ def parse_days(text: str, option: str) -> float:
     return _parse(text, option, _SECONDS, "a positive duration such as 30d or 12h") / _SECONDS["d"]
 
 
-def positive(text: str, option: str, such_as: str) -> float:
-    """Parse a number above 0."""
-    return _parse(text, option, {"": 1}, f"a positive number in plain digits such as {such_as}")
-
-
 def budget(text: str, option: str) -> float:
     """Parse a sum above 0, also as `40,000` or `40k`. Not for sums that may be small, such as the rent per hour: 1,250
     may mean one and a quarter there."""
@@ -382,8 +377,8 @@ def budget(text: str, option: str) -> float:
 
 
 def amount(text: str, option: str) -> float:
-    """Parse a number of tokens or images: 300000, 1.28M, 20B, 1.5T."""
-    return _parse(text, option, _AMOUNTS, "a number such as 300000, 1.28M or 20B")
+    """Parse a number of tokens, images or epochs: 300000, 1.28M, 20B, 1.5T."""
+    return _parse(text, option, _AMOUNTS, "a number such as 90, 1.28M or 20B")
 
 
 def quantity(text: str, units: Mapping[str, float]) -> float:

@@ -273,11 +273,11 @@ def test_a_formula_has_no_other_name_call_or_sign(formula: str, output: str) -> 
 @pytest.mark.parametrize(
     ("old", "new", "output"),
     [
-        ("[machine with 4 H100]", "eval(1)", "line 2, column 8 (formula): found 'eval(1)', expected numbers, names"),
+        ("[machine with 4 H100]", "eval(1)", "line 2, $.formula: found 'eval(1)', expected numbers, names"),
         ("[machine with 4 H100]", "[four-h100-days]", "expected the name of a number, a step or a claim above, not ["),
-        ("{[v100s/fp32_tflops]}", "{[v100s]}", "line 181, column 9 (note): found "),
+        ("{[v100s/fp32_tflops]}", "{[v100s]}", "line 181, $.note: found "),
         ("{[v100s/fp32_tflops]}", "{[v100s/fp32_tflops]:d}", "round, sum, abs, not [v100s/fp32_tflops]:d"),
-        ("[fp32/mantissa] - [tf32/mantissa],-,-", "1,-,why", "column 10 (not_checkable): found 'why', expected -, as"),
+        ("[fp32/mantissa] - [tf32/mantissa],-,-", "1,-,why", "$.not_checkable: found 'why', expected -, as"),
         ("[fp32/mantissa] -", "1 / ([tf32/mantissa] - [tf32/mantissa]) -", "the formula of tf32-bits: float division"),
         ("[fp32/mantissa] -", "1e300 * 1e300 -", "the formula of tf32-bits: the number is too large"),
     ],
@@ -472,7 +472,7 @@ def test_the_comments_break_even_is_that_of_repro_cost() -> None:
 
 def test_the_page_on_the_paper_has_the_verdicts_as_they_are() -> None:
     counts = Counter(checked.verdict for checked in CHECKED.values())
-    page = documentation("docs/paper.md")
+    page = documentation("docs/artifact.md")
     assert f"`expected/claims.csv` lists {len(CHECKED)} of them" in page
     output = f"{counts['holds']} hold, {counts['holds_by_rounding']} by rounding, and {counts['differs']} differ"
     assert f"Without a run {output}:" in page
@@ -611,15 +611,15 @@ def test_a_claim_shows_its_formula() -> None:
 
 
 BROKEN = [
-    ("mean-speedup,", "mean speedup,", "column 1 (id): found 'mean speedup', expected lower-case words"),
-    ("mean-speedup,", "title-100k,", "column 1 (id): found 'title-100k', expected title-100k only once"),
-    (",equals,4.3,", ",about,4.3,", "column 4 (relation): found 'about', expected one of equals, at_most, at_least"),
-    (",equals,4.3,", ",equals,four,", "column 5 (published): found 'four', expected a number"),
-    (",4.3,0.1,", ",4.3,0,", "column 6 (precision): found '0', expected a positive number"),
-    (",equals,4.3,", ",equals,nan,", "column 5 (published): found 'nan', expected a number"),
-    (",4.3,0.1,", ",4.3,inf,", "column 6 (precision): found 'inf', expected a positive number"),
-    (",4.3,0.1,", ",4.3,-,", "column 6 (precision): found '-', expected a positive number, as the claim is"),
-    (",60,10,%,-", ",about 60,-,%,-", "column 6 (precision): found '-', expected a positive number, as the claim is"),
+    ("mean-speedup,", "mean speedup,", "$.id: found 'mean speedup', expected lower-case words"),
+    ("mean-speedup,", "title-100k,", "$.id: found 'title-100k', expected title-100k only once"),
+    (",equals,4.3,", ",about,4.3,", "$.relation: found 'about', expected one of equals, at_most, at_least"),
+    (",equals,4.3,", ",equals,four,", "$.published: found 'four', expected a number"),
+    (",4.3,0.1,", ",4.3,0,", "$.precision: found '0', expected a number above 0"),
+    (",equals,4.3,", ",equals,nan,", "$.published: found 'nan', expected a number"),
+    (",4.3,0.1,", ",4.3,inf,", "$.precision: found 'inf', expected a number above 0"),
+    (",4.3,0.1,", ",4.3,-,", "$.precision: found '-', expected a positive number, as the claim is"),
+    (",60,10,%,-", ",about 60,-,%,-", "$.precision: found '-', expected a positive number, as the claim is"),
     ("mean-speedup,", "mean-speed-up,", "/claims.csv: no function here checks the claim mean-speed-up; remove it"),
 ]  # fmt: skip
 
@@ -667,12 +667,10 @@ def test_a_paper_that_is_none_of_the_five_and_an_empty_list_are_reported(expecte
     file = expected / "claims.csv"
     header, first, *_ = file.read_text().splitlines()
     file.write_text(f"{header}\n{first.replace('paper, title', 'newspaper, title')}\n")
-    with pytest.raises(
-        UserError, match=r"line 2, column 2 \(source\): found 'newspaper, title', expected one of paper,"
-    ):
+    with pytest.raises(UserError, match=r"line 2, \$\.source: found 'newspaper, title', expected one of paper,"):
         listed()
     file.write_text(f"{header}\n")
-    with pytest.raises(UserError, match=r"line 2, column 1 \(id\): found the end of the file, expected a claim"):
+    with pytest.raises(UserError, match=r"claims\.csv: found no row for a claim, expected one; restore it"):
         listed()
 
 

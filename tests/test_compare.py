@@ -49,7 +49,7 @@ KEYS = {
 
 
 def processes(factor: float = 1.0, count: int = 10, noise: float = 0.005, seed: int = 1, **known: Any) -> list[Record]:
-    """One trial, as so many processes of an upgrade-check measured it: naive Pythia-1B, 60 days times `factor`."""
+    """One trial, as so many processes of a check measured it: naive Pythia-1B, 60 days times `factor`."""
     drawn, known = random.Random(seed), {"peak_memory": 10**9, **known}
     days = [60 * factor * drawn.lognormvariate(0, noise) for _ in range(count)]
     return [altered(record("pythia-1b", "naive", each, **known), pair=str(at)) for at, each in enumerate(days)]
@@ -171,13 +171,13 @@ def test_runs_apart_that_decide_nothing_name_the_command_that_would(tmp_path: Pa
             results_folder(tmp_path / name, *apart()), packages={"transformers": version, "torch": "2.11.0+cpu"}
         )
     done = repro("compare", str(tmp_path / "before"), str(tmp_path / "after"))
-    command = f"upgrade-check --against transformers==5.0.0, on the stack of {tmp_path / 'before'}."
+    command = f"compare --against transformers==5.0.0, on the stack of {tmp_path / 'before'}."
     assert done.returncode == 3
     assert command in done.stdout
     environment(tmp_path / "after", packages={f"package-{number}": "2" for number in range(9)})
     environment(tmp_path / "before", packages={f"package-{number}": "1" for number in range(9)})
     done = repro("compare", str(tmp_path / "before"), str(tmp_path / "after"))
-    assert f"upgrade-check --against 'the lock of the stack of {tmp_path / 'after'}'" in done.stdout
+    assert f"compare --against 'the lock of the stack of {tmp_path / 'after'}'" in done.stdout
     environment(tmp_path / "after", packages={f"package-{number}": "1" for number in range(9)})
     done = repro("compare", str(tmp_path / "before"), str(tmp_path / "after"))
     assert "Both sides have the same packages, so there is no upgrade to decide on." in done.stdout
@@ -453,7 +453,7 @@ def test_tf32_that_was_asked_for_and_did_not_run_is_a_change() -> None:
 
 def test_the_help_names_all_that_is_compared() -> None:
     output = repro("compare", "--help").stdout
-    for part in ("a results folder", "a folder of such folders", "pytest-benchmark's JSON", "an upgrade-check"):
+    for part in ("a results folder", "a folder of such folders", "pytest-benchmark's JSON", "--against"):
         assert part in output
 
 
@@ -539,7 +539,7 @@ def test_a_folder_without_trials_among_those_of_a_side_is_reported(tmp_path: Pat
     assert output == [f"repro: {side / name}: it holds no trials that can be used; it was left out" for name in "23"]
 
 
-def test_a_run_in_the_folder_of_another_is_reported_and_an_upgrade_check_s_searches_are_not(tmp_path: Path) -> None:
+def test_a_run_in_the_folder_of_another_is_reported_and_a_checks_searches_are_not(tmp_path: Path) -> None:
     for folder in (tmp_path / "run", tmp_path / "run" / "2", tmp_path / "run" / "largest"):
         environment(results_folder(folder, *processes()))
     done = repro("compare", str(tmp_path / "run"), str(tmp_path / "run" / "2"), "--format", "json")

@@ -272,7 +272,7 @@ def test_a_gpu_unlike_all_measured_has_no_interval_and_the_worst_error() -> None
             '{"fitted": {}, "errors": {"intervals": {}, "worst_gpu": "", "worst_factor": 1}}',
             "it lacks everything, pyth",
         ),
-        ('{"fitted": 1}', "fitted is 1"),
+        ('{"fitted": 1}', r"Expected `object`, got `int` - at `\$.fitted`"),
     ],
 )
 def test_broken_fits_are_reported_with_the_way_out(

@@ -66,7 +66,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--methods",
         choices=get_args(Methods),
         help="settings to predict (default: all); modern: also with the parts of today's training software, see "
-        "docs/modern.md, without --gpu for Table 1",
+        "docs/own-model.md, without --gpu for Table 1",
     )
     add_measured_days(parser)
     parser.add_argument(

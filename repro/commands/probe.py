@@ -35,7 +35,7 @@ def main(given: argparse.Namespace) -> int:
     from ..run.probe import probe
 
     check_packages()
-    devices, counts = devices_and_counts(given)
+    devices, counts = devices_and_counts(given.gpus, given.processes)
     check_machine(devices)
     if os.path.isdir(given.out):  # pathlib would raise where the name is too long
         raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")

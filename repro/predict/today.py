@@ -11,7 +11,7 @@ from repro.console import UserError
 from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.settings import Settings, search_space
 from repro.paper.tables import Cell, cells
-from repro.parts import BY_NAME, in_order
+from repro.parts import exact, in_order
 
 from .. import models
 from ..models.recipe import Recipe
@@ -50,18 +50,18 @@ def today(recipe: Recipe, machine: Machine, constants: Constants, stack: Traced)
         return forecast(recipe, machine, settings, constants, stack)
 
     @cache
-    def more(settings: Settings) -> list[str]:
+    def more(settings: Settings) -> list[tuple[str, ...]]:
         return applicable(recipe, settings, machine.world, machine.capability)
 
     def grown(start: Forecast, exact_only: bool) -> Forecast:
-        """Add the part that is predicted to bring most, again and again, as long as one brings something."""
+        """Add what is predicted to bring most, again and again, as long as one brings something."""
         best = start
         while best.days is not None:
             settings = best.settings
             tried = [
-                predicted(replace(settings, parts=in_order([*settings.parts, name])))
-                for name in more(settings)
-                if not exact_only or BY_NAME[name].kind == "exact"
+                predicted(replace(settings, parts=in_order([*settings.parts, *added])))
+                for added in more(settings)
+                if not exact_only or exact(added)
             ]
             found = ranked(tried)[0] if tried else best
             if found.days is None or not is_worth(found.days.value, best.days.value):
@@ -71,8 +71,8 @@ def today(recipe: Recipe, machine: Machine, constants: Constants, stack: Traced)
 
     usual = ranked(map(predicted, search_space(machine.world)))
     starts = [each for each in usual if each.feasible][:_STARTS] or usual[:1]
-    exact, every = (ranked(grown(each, only) for each in starts)[0] for only in (True, False))
-    return Today(usual[0], exact, every)
+    same, every = (ranked(grown(each, only) for each in starts)[0] for only in (True, False))
+    return Today(usual[0], same, every)
 
 
 def peak_bytes(record: Record, micro_batch: int) -> float | None:

@@ -1,22 +1,22 @@
-"""`repro upgrade-check`: measure this stack and another, interleaved on this machine."""
+"""`repro compare --against`: measure this stack and another, interleaved on this machine."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import get_args
+from pathlib import Path
 
 from .. import command, files, formats, models
 from ..compare import bisect, candidate, report, side
-from ..compare.decision import ALPHA, BLOCK, EARLY, FEWEST, FINAL, FIRST_LOOK, SMALLEST_CHANGE
+from ..compare.decision import ALPHA, BLOCK, EARLY, FINAL, FIRST_LOOK, SMALLEST_CHANGE
 from ..compare.side import differences
 from ..compare.trials import Compared
 from ..compare.upgrade import Check, chosen_within, rounds, seconds_of_parts
 from ..console import INCONCLUSIVE, INSTALLED, OK, UserError, say
 from ..datafile import expected_folder
-from ..formats import Format, add_format, duration, first, shell_words
+from ..formats import Format, duration, first, shell_words
 from ..machine import nvml, support
 from ..machine.devices import Device, capability_of, gpu_of
 from ..models.recipe import Scale
@@ -25,80 +25,74 @@ from ..run.estimate import estimate
 from ..run.plan import Options, Planned, counts_up_to, default_scale, limited, trials
 from ..run.progress import Progress
 from ..run.results import REPORT
-from .custom_models import add_models
 from .devices import alike
-from .preflight import add_out, check_disk, check_machine, check_packages, check_trials
+from .preflight import check_disk, check_machine, check_packages, check_trials
 from .stopping import resumable, stop_on_sigterm
 
-_EXIT_CODES = (
-    "exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or "
-    "imported; 3 inconclusive, or too little for --accept; 130 interrupted (the same command resumes)"
-)
 _CHECK = "check.json"
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EXIT_CODES
-    add = parser.add_argument
-    add(
-        "--against",
-        required=True,
-        metavar="LOCK|REQUIREMENTS",
-        help='a lock, or "torch==2.12.0 transformers==5.24.0"; against a baseline of --accept this stack is judged',
-    )
-    add_models(parser, "recipes, by id (default: those that show most in the budget)")
-    add("--methods", choices=get_args(Planned), help="default naive and free lunch")
-    add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
-    add("--gpus", metavar="all|N|0,1", help="GPUs to use, all of them for each trial")
-    add("--budget", default="15m", metavar="20m", help="choose the trials that show most in this time (default 15m)")
-    add("--pairs", metavar="N", help="starts of each stack, at most (default: as the budget allows)")
-    add_out(parser, "results/upgrade")
-    add(
-        "--bisect",
-        action="store_true",
-        help="where something regressed, find the package by swapping packages; each swap gets the budget again",
-    )
-    add("--accept", action="store_true", help="keep the other stack's lock as this machine's baseline")
-    add_format(parser)
+@dataclass(frozen=True)
+class Against:
+    """The options of `compare --against`: of `models`, `methods`, `scale` and `gpus` None is the default; so is it of
+    `pairs`, as many as the budget allows."""
+
+    against: str
+    models: str | None
+    methods: Planned | None
+    scale: Scale | None
+    gpus: str | None
+    budget: str
+    pairs: int | None
+    out: Path
+    bisect: bool
+    accept: bool
+    all: bool
+    format: Format
+
+    @property
+    def seconds(self) -> float:
+        """Return the budget in seconds. Raise UserError for a text that is no duration."""
+        return formats.seconds(self.budget, "--budget")
 
 
 @resumable("what is measured is kept")
-def main(given: argparse.Namespace) -> int:
-    asked = formats.count_if_given(given.pairs, "--pairs", FEWEST, "fewer can call no change")
-    budget = formats.seconds(given.budget, "--budget")
+def measure(asked: Against) -> int:
+    """Measure both stacks, print what became slower, and return the exit code."""
+    budget = asked.seconds
     if INSTALLED:
         raise UserError(
-            "upgrade-check builds the stacks that it compares from the locks of a checkout, and this repro is "
-            "installed: clone its repository, and take ./run_all.sh upgrade-check there"
+            "--against builds the stacks that it compares from the locks of a checkout, and this repro is installed: "
+            "clone its repository, and take ./run_all.sh compare --against there"
         )
-    baseline = candidate.is_baseline(given.against)
-    if baseline and given.accept:
-        raise UserError(f"--accept: {given.against} is the baseline already")
+    baseline = candidate.is_baseline(asked.against)
+    if baseline and asked.accept:
+        raise UserError(f"--accept: {asked.against} is the baseline already")
     check_packages()
-    devices, candidates = _candidates(given)
+    devices, candidates = _candidates(asked)
     check_machine(devices)
     check_trials(candidates, devices)
-    check_disk(given.out, REPORT, _CHECK)
+    check_disk(asked.out, REPORT, _CHECK)
     stop_on_sigterm()
     first = candidate.this_stack()
-    left_behind = candidate.left_behind(given.against, first)
+    left_behind = candidate.left_behind(asked.against, first)
     candidates = _carried(candidates, devices, first, left_behind)
-    chosen, pairs = chosen_within(given.budget, candidates, devices, asked)
-    other = candidate.build(given.against, first)
+    chosen, pairs = chosen_within(asked.budget, candidates, devices, asked.pairs)
+    other = candidate.build(asked.against, first)
     stacks = (other, first) if baseline else (first, other)
     if not candidate.differ(first, other, left_behind):
         # No error: a regular check of the newest releases often finds none.
-        say(f"nothing of {given.against} differs, every package that a trial may import is here in that version; done")
-        if given.accept:
+        say(f"nothing of {asked.against} differs, every package that a trial may import is here in that version; done")
+        if asked.accept:
             say("--accept: nothing was measured, so the baseline stays as it is")
-        print(report.report([], [], stacks[0].name, stacks[1].name, [], given.format))
-        return INCONCLUSIVE if given.accept else OK
+        print(report.report([], [], stacks[0].name, stacks[1].name, [], asked.format))
+        return INCONCLUSIVE if asked.accept else OK
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
     seconds = seconds_of_parts(chosen, devices, pairs)
     bar = Progress(seconds, 0.0, budget)
-    check = Check(given.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
+    check = Check(asked.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
     left = check.left()
-    short = f"; --budget {given.budget} will cut it short" if sum(seconds[part] for part in left) > budget else ""
+    short = f"; --budget {asked.budget} will cut it short" if sum(seconds[part] for part in left) > budget else ""
     say(
         f"{len(chosen)} of {len(candidates)} trials, at most {pairs} starts of each stack: {names}; "
         f"{_time_text(seconds, left)}{short}"
@@ -109,35 +103,35 @@ def main(given: argparse.Namespace) -> int:
         return report.report(compared, found, before.name, after.name, notes, format, every=every)
 
     def keep() -> None:
-        files.replace(given.out / REPORT, text("markdown") + "\n")
-        files.replace(given.out / _CHECK, text("json") + "\n")
+        files.replace(asked.out / REPORT, text("markdown") + "\n")
+        files.replace(asked.out / _CHECK, text("json") + "\n")
 
     with bar:
         compared = check.check()
     before, after = check.sides()
     found = differences(before, after)
-    notes.append(_note(given, check))
+    notes.append(_note(asked, check))
     keep()  # save now: bisecting may take hours and may be stopped
-    if given.bisect:
-        notes.append(_bisect(given, check, compared, stacks, devices, budget))
+    if asked.bisect:
+        notes.append(_bisect(asked, check, compared, stacks, devices))
         keep()
     code = report.exit_code(compared)
-    if given.accept and not _accepted(given, check, compared, other):
+    if asked.accept and not _accepted(asked, check, compared, other):
         code = code or INCONCLUSIVE
-    print(text(given.format, every=False))
+    print(text(asked.format, every=asked.all))
     return code
 
 
-def _candidates(given: argparse.Namespace) -> tuple[list[Device], list[Trial]]:
+def _candidates(asked: Against) -> tuple[list[Device], list[Trial]]:
     """Return the devices, and every requested trial. Raise UserError for the first error."""
-    devices = alike(given.gpus, nvml.visible_devices())
+    devices = alike(asked.gpus, nvml.visible_devices())
     devices = devices[: max(counts_up_to(len(devices)), default=0)]  # no batch size is divisible by 3
-    ids = models.listed(given.models)
+    ids = models.listed(asked.models)
     wanted = []
-    for methods in (given.methods,) if given.methods else ("naive", "free-lunch"):
-        scale = given.scale or default_scale(bool(devices))
-        asked = Options(ids, methods, scale, (len(devices) or 1,), steps=rounds(devices))
-        wanted += limited(trials(asked, devices), None, partial(estimate, gpu=gpu_of(devices)))
+    for methods in (asked.methods,) if asked.methods else ("naive", "free-lunch"):
+        scale = asked.scale or default_scale(bool(devices))
+        options = Options(ids, methods, scale, (len(devices) or 1,), steps=rounds(devices))
+        wanted += limited(trials(options, devices), None, partial(estimate, gpu=gpu_of(devices)))
     return devices, list({trial.id: trial for trial in wanted}.values())
 
 
@@ -172,8 +166,8 @@ def _time_text(seconds: Mapping[str, float], left: Sequence[str]) -> str:
     return f"{about} to go, by estimate; the rest was measured before"
 
 
-def _note(given: argparse.Namespace, check: Check) -> str:
-    short = "" if check.complete else f" The budget of {given.budget} ended it early: the same command goes on."
+def _note(asked: Against, check: Check) -> str:
+    short = "" if check.complete else f" The budget of {asked.budget} ended it early: the same command goes on."
     return (
         "A pair is one start of each stack, whose processes were interleaved. Times are seconds of a training step, "
         f"the median process's. A change is called where the {_level(FINAL.changed)} interval of the pairs' ratio "
@@ -188,39 +182,32 @@ def _level(alpha: float) -> str:
     return formats.percent(1 - alpha)
 
 
-def _accepted(given: argparse.Namespace, check: Check, compared: Sequence[Compared], other: candidate.Stack) -> bool:
-    """Keep the other stack's lock as this machine's baseline, or print why not."""
+def _accepted(asked: Against, check: Check, compared: Sequence[Compared], other: candidate.Stack) -> bool:
+    """Keep the other stack's lock as this machine's baseline, or print why not. Regressions may be accepted, as the
+    user knows their size; undecided results may not."""
+    undecided = [each for each in compared if each.status == "inconclusive" or each.unanswered]
     try:
-        if reason := _not_to_accept(given, check, compared):
-            raise UserError(reason)
+        if not check.complete:
+            raise UserError(f"the budget of {asked.budget} ended the check early, the same command goes on")
+        if undecided:
+            names = first([f"{each.trial.recipe} {each.trial.settings} is {each.status}" for each in undecided])
+            raise UserError(f"{names}, more --pairs or a quieter machine may decide it")
+        if not any(each.after.processes for each in compared):
+            raise UserError("it ran no trial that this stack runs")
         kept = candidate.accept(other, side.machine(check.sides()[1].environment), expected_folder())
     except UserError as error:
         say(f"--accept: {error}, so the baseline stays as it is")
         return False
-    say(f"the baseline is now {kept}; {command()} upgrade-check --against {shell_words([kept])} checks a stack by it")
+    say(f"the baseline is now {kept}; {command()} compare --against {shell_words([kept])} checks a stack by it")
     return True
 
 
-def _not_to_accept(given: argparse.Namespace, check: Check, compared: Sequence[Compared]) -> str:
-    """Return why the other stack is no baseline, empty where it is. Regressions may be accepted, as the user knows
-    their size; undecided results may not."""
-    if not check.complete:
-        return f"the budget of {given.budget} ended the check early, the same command goes on"
-    if undecided := [each for each in compared if each.status == "inconclusive" or each.unanswered]:
-        names = first([f"{each.trial.recipe} {each.trial.settings} is {each.status}" for each in undecided])
-        return f"{names}, more --pairs or a quieter machine may decide it"
-    if not any(each.after.processes for each in compared):
-        return "it ran no trial that this stack runs"
-    return ""
-
-
 def _bisect(
-    given: argparse.Namespace,
+    asked: Against,
     check: Check,
     compared: Sequence[Compared],
     stacks: tuple[candidate.Stack, candidate.Stack],
     devices: Sequence[Device],
-    budget: float,
 ) -> str:
     """Return the package behind the worst regression or breakage, or why it is not found. The check's verdict stays."""
     worst = [each for each in compared if each.status in ("regressed", "broke")]
@@ -229,15 +216,15 @@ def _bisect(
     target = max(worst, key=lambda each: each.judged.ratio if each.judged else math.inf)
     trial = check.trials[compared.index(target)]
 
-    def measure(names: Sequence[str], stack: candidate.Stack) -> Compared:
-        files.inside(given.out, f"bisect/{stack.key}")
-        folder = given.out / "bisect" / stack.key
-        with Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, budget) as bar:
-            swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, budget, bar.tell_part)
+    def swapped(names: Sequence[str], stack: candidate.Stack) -> Compared:
+        files.inside(asked.out, f"bisect/{stack.key}")
+        folder = asked.out / "bisect" / stack.key
+        with Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, asked.seconds) as bar:
+            swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, asked.seconds, bar.tell_part)
             [found] = swapped_in.check()
         if not swapped_in.complete and found.status == "inconclusive":  # the package would be a guess
-            reason = f"the budget of {given.budget} ended the check of {', '.join(names)} early"
+            reason = f"the budget of {asked.budget} ended the check of {', '.join(names)} early"
             raise UserError(f"{reason}, the same command goes on")
         return found
 
-    return bisect.Swaps(*stacks, target, measure).message()
+    return bisect.Swaps(*stacks, target, swapped).message()
