@@ -310,9 +310,9 @@ def _tables(format: Format, names: set[str], asked: DaysAsked) -> int:
         print(render(rows, format))
         return 0
     ratios = [
-        row["predicted_authors_days"] / row["expected_days"]
+        row["predicted_authors_days"] / row["printed_days"]
         for row in rows
-        if row["predicted_authors_days"] and row["expected_days"]
+        if row["predicted_authors_days"] and row["printed_days"]
     ]
     answer = (
         f"Table 1 predicted for {WHOSE[asked.stack]} stack, with the fastest settings of the search: in the median the "
