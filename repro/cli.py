@@ -29,7 +29,7 @@ _FRONT_DOOR = (
 _MEASURING = ("run", "lab", "probe", "upgrade-check")  # their results are in files even if stdout fails
 
 
-_RENAMED = {"--clock": "--by", "--corrected": "--by true"}
+_RENAMED = {"--clock": "--by", "--corrected": "--by true", "--track": "track DIR"}
 _OLD_COMMANDS = {
     **{name: f"list {name}" for name in ("recipes", "gpus", "settings")},
     "calibrate": "probe",
@@ -87,7 +87,9 @@ class _Parser(argparse.ArgumentParser):
             if name == option or " " in name or any(each.startswith(name) for each in known):  # argparse completes it
                 continue
             now = _RENAMED.get(option, "")
-            if now.partition(" ")[0] in self._option_string_actions:
+            if (name_now := now.partition(" ")[0]) in HELP:
+                raise UserError(f"{option} is {command()} {now} now; see {command()} {name_now} --help")
+            if name_now in self._option_string_actions:
                 raise UserError(f"{option} is {now} now; see {self.prog} --help")
             if meant := suggest_names(name, known):
                 raise UserError(f"unknown option {option}: did you mean {' or '.join(f'--{each}' for each in meant)}?")

@@ -87,6 +87,11 @@ def test_an_old_clock_names_the_option_that_replaces_it(command: str) -> None:
         assert "--clock is --by now; see" in refusal(*command.split(), *old)
 
 
+def test_an_option_that_became_a_command_names_it() -> None:
+    command = "python -m repro track"
+    assert refusal("run", "--track", "wandb") == f"repro: --track is {command} DIR now; see {command} --help\n"
+
+
 @pytest.mark.parametrize("command", ["run", "report", "claims"])
 def test_what_judges_measurements_takes_no_printed_days(command: str) -> None:
     assert "choose from true, authors" in refusal(command, "--by", "printed").replace("'", "")
@@ -404,7 +409,7 @@ def test_a_folder_in_the_place_of_a_file_is_reported_before_any_work(command: st
     "command",
     [
         "run -k nosuchcase",
-        "run --track tensorboard -k (((",
+        "run -k (((",
         "upgrade-check --against nosuch.lock",
     ],
 )

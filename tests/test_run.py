@@ -57,7 +57,6 @@ from repro.run.plan import Options
 from repro.run.reading import read
 from repro.run.reporter import Reporter
 from repro.run.run import Run
-from repro.run.tracking import Tracker
 from tests.command_line import record
 
 def measured(trial, *_, **__):
@@ -70,7 +69,7 @@ folder, methods, count, clock, *times = sys.argv[1:]
 days, true_days = map(float, times)
 devices = [Device(number, number, "", "A100", find("A100"), 80 * 2**30, (8, 0)) for number in range(int(count))]
 run = Run(Path(folder), Options(("pythia-1b",), methods, "paper", (int(count),), clock=clock), devices)
-driving = driver.Driver(run, Reporter(Tracker("none", Path(folder))))
+driving = driver.Driver(run, Reporter())
 with redirect_stdout(sys.stderr):
     code = driving.finish(driver.go_through(driving, None))
 print(sorted(verdict.verdict for verdict in read(run.results.folder, clock).verdicts if verdict.compared))

@@ -23,7 +23,6 @@ from ..paper.tables import COUNTS, TOLERANCE
 from ..record import Trial
 from ..run.plan import Options, default_scale, methods_and_parts, trials
 from ..run.results import LOGS
-from ..run.tracking import NAMES, Tracker
 from .custom_models import add_models
 from .day_options import add_by
 from .devices import add_cpus, add_devices, cpus_of, devices_and_counts
@@ -120,7 +119,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--check-projection", action="store_true", help="also project what is measured, and report the error")
     add("--strict-projection", action="store_true", help="let a projected cell that differs fail the run")
     add("--require-comparison", action="store_true", help="exit with 3 if no cell of the paper could be compared")
-    add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")
     add("-k", metavar="EXPRESSION", help="only the cases that match, handed to pytest")
     add_format(parser)
 
@@ -150,7 +148,7 @@ def driver_of(given: argparse.Namespace, node: Node | None = None) -> Driver:
 
     options, devices, health = _ready(given, node)
     run = Run(given.out, options, devices, node, methods_of(given.own)[1])
-    return Driver(run, Reporter(Tracker(given.track, given.out)), health)
+    return Driver(run, Reporter(), health)
 
 
 def _follow(node: Node, given: argparse.Namespace) -> int:
