@@ -3,7 +3,7 @@
 #
 #   ./run_all.sh [OPTIONS]            the benchmark: python -m repro OPTIONS
 #   ./run_all.sh SUBCOMMAND ...       python -m repro SUBCOMMAND ...
-#   ./run_all.sh torchrun ...         torchrun of the stack, on each of several nodes: docs/nodes.md
+#   ./run_all.sh torchrun ...         torchrun of the stack, on each of several nodes: docs/running.md
 #   ./run_all.sh test [OPTIONS]       the tests: python -m pytest OPTIONS, ruff and mypy installed beside
 #
 # With an NVIDIA GPU the stack is requirements.lock in .venv/gpu, without one locks/cpu.lock in .venv/cpu. A Volta, and a

@@ -37,7 +37,7 @@ from repro.run.reading import read
 from repro.run.settings_search import searches
 from repro.run.verdict import comparable_with_cell
 from repro.validity import contradiction
-from tests.command_line import ROOT, process, refusal, repro, trial_lines
+from tests.command_line import ROOT, answer, documentation, process, refusal, repro, trial_lines
 from tests.same_training import SameTraining, Trained, TrainingCheck, compared
 
 GEMMA = {
@@ -434,7 +434,18 @@ def test_an_exported_script_trains_with_the_parts_of_the_run(finished: tuple[Pat
     assert "with free_lunch on" in repro("export", str(finished[0]), "--out", str(tmp_path / "usual")).stdout
 
 
-def test_the_page_has_every_part_with_its_class_and_library() -> None:
-    page = (ROOT / "docs" / "modern.md").read_text()
+def test_the_page_has_every_part_as_the_code_describes_it() -> None:
+    page = documentation("docs/own-model.md")
     for part in PARTS:
-        assert f"| `{part.name}` | {part.kind} | {part.library} |" in page, part.name
+        row = f"| `{part.name}` | {part.kind} | {part.library} | {part.what} | {part.source} |"
+        assert row in page
+
+
+def test_the_page_has_how_much_faster_an_h100_is_predicted_to_be() -> None:
+    rows = [row for row in answer("predict", "--methods", "modern") if (row["gpu"], row["gpus"]) == ("H100", 1)]
+    exact, every = (
+        sorted(row["free lunch, predicted days"] / days for row in rows if (days := row[f"{name}, predicted days"]))
+        for name in ("modern:exact", "modern")
+    )
+    shown = f"{exact[0]:.2f} to {exact[-1]:.2f} times as fast with exact parts, and {every[0]:.2f} to {every[-1]:.2f}"
+    assert shown in documentation("docs/own-model.md")
