@@ -98,6 +98,7 @@ OLD_WORDS = {
     "--check-projection": "--project does it",
     "--check-extrapolation": "done by itself",
     "run -k vit": "-- -k EXPRESSION",
+    "run --track wandb": "repro track DIR",
 }
 
 
@@ -108,13 +109,13 @@ def test_an_old_word_names_the_one_that_replaces_it(words: str) -> None:
     assert OLD_WORDS[words] in refused
 
 
-def test_there_are_15_commands_of_at_most_24_options_and_80_lines_of_help(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_16_commands_of_at_most_24_options_and_80_lines_of_help(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     listed = repro("--help").stdout.partition("commands:\n")[2].partition("\n\n")[0]
     commands = {line.split()[0] for line in listed.splitlines()}
     assert commands == {
         *("run", "report", "table", "audit", "claims", "predict", "cost", "compare", "export", "survey", "list"),
-        *("doctor", "slurm", "probe", "lab"),
+        *("doctor", "slurm", "probe", "lab", "track"),
     }
     options = {name: [each for each in parser(name)._actions if each.option_strings] for name in HELP}
     counts = {name: len(each) - 1 for name, each in options.items()}  # -h apart
@@ -461,7 +462,7 @@ def test_a_folder_in_the_place_of_a_file_is_reported_before_any_work(command: st
     "command",
     [
         "run --out {out} -- -k nosuchcase",
-        "run --track tensorboard --out {out} -- -k (((",
+        "run --out {out} -- -k (((",
         "compare --against nosuch.lock --out {out}",
     ],
 )

@@ -20,6 +20,7 @@ HELP = {
     "survey": "ask the paper's survey again, count its answers, and say who can train what",
     "cost": "say what training a model costs on each machine, bought or rented, and when owning pays",
     "report": "write report.html and report.md of a run, or of the published numbers alone",
+    "track": "log a run's trials, verdicts and report with TensorBoard, Weights & Biases or Trackio",
     "compare": "say what became slower or faster, or broke: between two runs, or with another software stack",
     "lab": "predict a GAN's runtime from one epoch, train it and compare, as the lab report did",
 }
