@@ -446,6 +446,7 @@ def _take(outcomes: list[RankOutcome], trial: Trial, bench: Bench, record: Recor
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.observed.gpu_state = [rank.gpu_state for rank in ranks] if bench.cuda else None
     record.observed.mean_power = [rank.mean_power for rank in ranks] if bench.cuda else None
+    record.observed.part_power = [rank.part_power for rank in ranks] if bench.cuda else None
     record.observed.launches = ranks[0].launches
     if reason := ranks[0].uncounted:
         record.warnings.append(f"kernel launches were not counted: {reason}")
