@@ -312,8 +312,8 @@ def summary(rows: Sequence[Corrected]) -> list[str]:
 
 MODERN = (
     "today: true days that the parts of today's software are predicted to take, without an interval, as none were "
-    "measured on a GPU (docs/modern.md). They are by the newest traces, unlike the days before them: compare them with "
-    "free lunch's in `predict --methods modern`."
+    "measured on a GPU (docs/own-model.md). They are by the newest traces, unlike the days before them: compare them "
+    "with free lunch's in `predict --methods modern`."
 )
 
 
