@@ -176,7 +176,7 @@ class OfSettings(OnMachine):
 
 
 # Optional end of an id, which no record field has; older runs measured a largest micro batch that is no power of two.
-AS_TIMED = r"(/[0-9]+-rounds)?(/checked)?(/micro-batch-([0-9]+|no-power-of-2))?(/method-[0-9a-f]+)?"
+AS_TIMED = r"(/[0-9]+-rounds)?(/micro-batch-([0-9]+|no-power-of-2))?(/method-[0-9a-f]+)?"
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,6 @@ class Trial(OfSettings):
             words.append(f"projected-from-{self.measured_on}")
         if self.steps != Trial.steps:
             words.append(f"{self.steps}-rounds")
-        if self.check_extrapolation:
-            words.append("checked")
         if self.micro_batch is not None:
             words.append(f"micro-batch-{self.micro_batch}")
         if self.method_digest:
@@ -374,7 +372,7 @@ class Record(OfSettings):
     `reason` and `remedy` explain a status other than `ok` and what to do. `host_ran_out` is true where the host's
     memory ran out, not the GPU's. `commit` is that of the checkout that measured. `stack_started` is the start time
     (epoch) of the server that the ranks were forked from: they share what its start decided, such as the layout of
-    memory. `pair` names the start, common to both stacks of an `upgrade-check`, in which they were interleaved.
+    memory. `pair` names the start, common to both stacks of a `compare --against`, in which they were interleaved.
 
     The `origin` of a record is `projected` where only `measured_on` of its devices computed, whose raw times these are.
     `communication` has, by part, the modelled seconds that a step takes longer on all of its devices, `sharing` those
@@ -410,6 +408,9 @@ class Record(OfSettings):
     stack_started: float | None = None
     pair: str | None = None
     log: str = ""
+
+    def __post_init__(self) -> None:
+        self.id = self.id.replace("/checked", "")  # of older runs, whose option to time whole steps was part of an id
 
     @property
     def custom(self) -> bool:

@@ -18,6 +18,7 @@ LAYERS = (
     ("repro.console", "repro.installation"),
     ("repro.files",),
     ("repro.datafile", "repro.formats"),
+    ("repro.printout",),
     ("repro.models", "repro.parts"),
     ("repro.paper",),
     ("repro.machine", "repro.record"),

@@ -65,15 +65,15 @@ MUTANTS = {
     ),
     "tokens-of-an-epoch": Mutant(
         "models/specification.py",
-        "size = given.dataset_size / (inputs.sequence if isinstance(inputs, Text) else 1)",
-        "size = given.dataset_size",
+        "units / length / given.batch_size",
+        "units / given.batch_size",
         "tests/test_own_model.py -k counted_in_tokens",
     ),
-    "tokens-for-sequences": Mutant(
+    "first-at": Mutant(
         "models/specification.py",
-        "given.tokens / inputs.sequence",
-        "given.tokens",
-        "tests/test_own_model.py -k counted_in_tokens",
+        're.fullmatch(f"(.+)@({key})"',
+        're.fullmatch(f"(.+?)@({key})"',
+        "tests/test_own_model.py -k last_at_before_a_key",
     ),
     # --- The paper's numbers ---
     "peak-of-volta-in-tf32": Mutant(

@@ -139,18 +139,18 @@ def test_its_messages_name_it_as_it_is_called(installed: Installed) -> None:
 @pytest.mark.slow
 def test_what_it_has_not_is_asked_for_in_one_line(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "llama.json").write_text('{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}')
-    own = ["--models", f"hf:{tmp_path}/llama.json", "--tokens", "1B", "--batch-size", "32"]
+    own = ["--models", f"hf:{tmp_path}/llama.json@tokens=1B,batch=32"]
     for words, missing in (
         (["run"], "pytest, pytest-benchmark, tqdm, psutil"),
         (["lab"], "torch, tqdm, psutil"),
         (["probe"], "tqdm, psutil"),
         (["predict", "--gpu", "H100", *own], "transformers"),
-        (["upgrade-check", "--against", "torch==2.11.0"], "a checkout"),
+        (["compare", "--against", "torch==2.11.0"], "a checkout"),
     ):
         done = installed.run(*words)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
         assert missing in done.stderr
-        assert "pip install 'repro[measure]'" in done.stderr or words[0] == "upgrade-check"
+        assert "pip install 'repro[measure]'" in done.stderr or words[0] == "compare"
     (installed.environment / "uv-receipt.toml").touch()
     assert installed.run("lab").stderr.endswith(
         "uv tool install '.[measure]' in a checkout installs it, as does its ./run_all.sh\n"

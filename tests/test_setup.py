@@ -382,6 +382,7 @@ def test_what_only_reads_sets_up_a_small_environment_once_and_takes_a_stack_that
         "predict --gpu own.toml",
         "cost vit --prices my.toml",
         "rent",
+        "compare before after",
         "survey --questions",
         "run --help",
         "--version",
@@ -423,8 +424,14 @@ def test_what_only_reads_does_so_on_any_platform_and_all_else_says_what_it_needs
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["prefix"] == str(house.root / ".venv" / "read")
     platform = tools["uname"].removeprefix("echo ")
-    own = "predict --models hf:llama.json", "cost my.py", "cost --terms rent my.toml", "predict --models=my.toml"
-    for words in ("", "run --gpus all", "lab", "doctor", "test", *own):
+    own = (
+        "predict --models hf:llama.json",
+        "cost my.py",
+        "cost --terms rent my.toml@batch=8",
+        "predict --models=my.toml",
+    )
+    measuring = "", "run --gpus all", "lab", "doctor", "test", "compare --against torch==2.11.0"
+    for words in (*measuring, *own):
         assert_one_line(house.run(*words.split(), PATH=path), "Linux x86_64 with glibc", platform, "audit, claims")
 
 

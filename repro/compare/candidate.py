@@ -121,7 +121,7 @@ def accept(stack: Stack, machine: str, folder: Path) -> Path:
     if loose := unpinned(text):
         raise UserError(f"{stack.name} has {cut(loose[0], VALUE)!r}, which may be another version next time")
     path = folder / "baselines" / f"{re.sub('[^a-z0-9]+', '-', machine.lower()).strip('-')}.lock"
-    accepted = f"{_BASELINE}{machine}: {stack.name}, accepted on {date.today().isoformat()} by upgrade-check --accept"
+    accepted = f"{_BASELINE}{machine}: {stack.name}, accepted on {date.today().isoformat()} by compare --accept"
     return files.replace(path, f"{accepted}\n{text}")
 
 

@@ -35,12 +35,14 @@ from .methods import LEGEND, method_losses, method_rows
 from .panels import Figure, in_order, machines
 from .terminal import (
     compared_rows,
+    extrapolation_errors,
     failures,
     legend,
     nearest_paper_gpu,
     notes_on,
     opening,
     projected_rows,
+    projection_errors,
     settings_text,
     summary,
     trial_rows,
@@ -351,7 +353,7 @@ def verdict_grid(table: Table, verdicts: Sequence[Verdict]) -> Grid:
     what = "the best settings found" if table == "1" else "naive settings"
     caption = (
         f"Days of training with {what}, on 1 to {max(COUNTS)} GPUs: as printed, - infeasible and ? a mark that "
-        "cannot be read in the copy at hand"
+        "is illegible in our copy of the paper"
     )
     if any(entry.below for entry in entries.values()):
         caption += (
@@ -461,6 +463,7 @@ def place_of(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Place
             says.append(f"{verdict_entry(verdict).message}.")
     if of_one:
         says.append("One device was measured, what the others add is modelled: these times verify nothing.")
+        says += projection_errors([*search.trials, *(record for record in runs.records if record.origin == "measured")])
     if runs.several:
         says.append(f"Measured in {_folders(search, runs)}.")
     nearest = nearest_paper_gpu(runs.run_of(search.trials[0]).devices)
@@ -484,7 +487,7 @@ def _notes(search: Search) -> list[str]:
     for trial in search.trials:
         for note in notes_on(trial):
             found.setdefault(note, []).append(settings_text(trial))
-    return [f"{', '.join(settings)}: {note}" for note, settings in found.items()]
+    return [f"{', '.join(settings)}: {note}" for note, settings in found.items()] + extrapolation_errors(search.trials)
 
 
 def _summary(search: Search) -> str:
@@ -551,14 +554,12 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
     words = ["--gpus", str(max(options.counts))] if on_gpus else ["--processes", ",".join(map(str, options.counts))]
     if options.projected:
         words += ["--project", ",".join(map(str, options.projected))]
-        words += ["--check-projection"] if {*options.projected} & {*options.counts} else []
-        words += ["--strict-projection"] if options.strict_projection else []
     if options.models != models.IDS:
         words += ["--models", ",".join(options.models)]
     if options.scale != default_scale(on_gpus):
         words += ["--scale", options.scale]
     flags = {field.name: field.default for field in fields(Options)}
-    plain = ("methods", "search", "attention", "steps", "tolerance", "clock", "memory", "budget")
+    plain = ("methods", "search", "steps", "tolerance", "clock", "memory", "budget")
     for name in (*plain, "trial_timeout"):
         value = getattr(options, name)
         if value is not None and value != flags.get(name):
@@ -569,8 +570,8 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
             if name == "methods" and options.parts:
                 message = "+".join(["modern", *options.parts])
             words += [f"--{'by' if name == 'clock' else name.replace('_', '-')}", message]
-    if options.check_extrapolation:
-        words.append("--check-extrapolation")
+    if options.attention != "sdpa":
+        words += ["--with", f"attention={options.attention}"]
     for added in options.added:
         words += ["--with", f"{added.file}:{'+'.join(added.methods)}"]
     if options.micro_batch is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from .. import datafile, models
@@ -131,8 +132,7 @@ def report(
         parts += ["SEARCH AMONG THE BEST PREDICTED", "\n".join(_bullets(skipping))]
     if errors := projection_errors(records):
         parts += ["PROJECTED AGAINST MEASURED", "\n".join(_bullets(errors))]
-    found = notes(records)
-    if found:
+    if found := [*notes(records), *extrapolation_errors(records)]:
         parts += ["NOTES", "\n".join(_bullets(found))]
     if ablation := ablation_rows(records):
         table = render([{key: value for key, value in row.items() if key != "reason"} for row in ablation], "text")
@@ -414,8 +414,6 @@ def notes_on(record: Record) -> list[str]:
     about += record.warnings
     if (others := cpu_disturbance(record.observed.busy_cpus)) is not None:
         about.append(f"{others} while it was timed: its steps may have taken longer than alone")
-    if record.observed.extrapolation_error is not None:
-        about.append(f"extrapolated step against whole steps: {record.observed.extrapolation_error:+.1%}")
     return about + _noise_note(record)
 
 
@@ -434,6 +432,19 @@ def _clocks_note(record: Record) -> list[str]:
     if ratio is None or abs(ratio - 1) <= _CLOCKS_DIFFER:
         return []
     return [f"the authors' clock shows {ratio:.0%} of the true time"]
+
+
+def extrapolation_errors(records: Sequence[Record]) -> list[str]:
+    """Return a sentence on the trials that timed whole training steps too; none where no trial did."""
+    errors = [error for record in records if (error := record.observed.extrapolation_error) is not None]
+    if not errors:
+        return []
+    ran = sum(Answer.of(record).was_timed and record.origin == "measured" for record in records)
+    spread = f", from {min(errors):+.1%} to {max(errors):+.1%}" if len(errors) > 1 else ""
+    return [
+        f"Whole training steps were timed too in {len(errors)} of {counted(ran, 'trial')}: the extrapolated step is "
+        f"{median(errors):+.1%} off{' in the median' if spread else ''}{spread}."
+    ]
 
 
 def projection_errors(records: Sequence[Record]) -> list[str]:
