@@ -70,6 +70,28 @@ def test_what_needs_no_torch_answers_at_once_and_imports_nothing_that_is_slow_to
     assert {command: seconds for command, seconds in again.items() if seconds >= AT_ONCE[command]} == {}
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["audit", "claims", "table 1", "cost vit", "predict --gpu A100", "compare results/cpu-2-cores results/cpu-2-cores"],
+)
+def test_reading_imports_only_packages_that_python_in_a_browser_has(command: str) -> None:
+    code = (
+        "import sys; from repro.cli import main; main(sys.argv[1:]); "
+        "print(*(name for name, each in sys.modules.items() if 'site-packages' in str(getattr(each, '__file__', ''))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *command.split()], cwd=ROOT, capture_output=True, text=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert "msgspec" in loaded
+    assert loaded <= {"msgspec", "tabulate", "wcwidth", "typing_extensions", "_distutils_hack"}
+
+
+def test_without_msgspec_one_line_names_the_way_to_install_it() -> None:
+    code = "import runpy, sys; sys.modules['msgspec'] = None; runpy.run_module('repro', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code, "audit"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"repro: msgspec is not installed: {way_to_install('read')}\n"
+
+
 def test_no_commands_options_import_what_is_slow() -> None:
     code = "import sys; from repro.cli import parser; from repro.commands import HELP; [parser(name) for name in HELP]"
     found = subprocess.run(
