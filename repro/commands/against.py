@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .. import command, files, formats, models
 from ..compare import bisect, candidate, report, side
-from ..compare.decision import ALPHA, FINAL, SMALLEST_CHANGE
+from ..compare.decision import FINAL, SMALLEST_CHANGE
 from ..compare.side import differences
 from ..compare.trials import Compared
 from ..compare.upgrade import Check, chosen_within, rounds, seconds_of_parts
@@ -167,16 +167,13 @@ def _time_text(seconds: Mapping[str, float], left: Sequence[str]) -> str:
 
 
 def _note(asked: Against, check: Check) -> str:
-    short = "" if check.complete else f"; the budget of {asked.budget} ended it early: the same command goes on"
+    """Return the rule, and what ended the check early, in a sentence."""
+    changed, unchanged = (formats.percent(1 - alpha) for alpha in (FINAL.changed, FINAL.unchanged))
+    short = "" if check.complete else f"; the budget of {asked.budget} ended it early, the same command goes on"
     return (
-        f"A change is called where the {_level(FINAL.changed)} interval of the ratio, over interleaved starts, excludes "
-        f"1 and the ratio is beyond {SMALLEST_CHANGE:.0%}, and excluded where the {_level(FINAL.unchanged)} "
-        f"interval lies within it; the table has the {_level(ALPHA)} interval{short}."
+        f"A change is called where the {changed} interval of the pairs' ratio excludes 1 and the ratio is beyond "
+        f"{SMALLEST_CHANGE:.0%}, and excluded where the {unchanged} interval lies within {SMALLEST_CHANGE:.0%}{short}."
     )
-
-
-def _level(alpha: float) -> str:
-    return formats.percent(1 - alpha)
 
 
 def _accepted(asked: Against, check: Check, compared: Sequence[Compared], other: candidate.Stack) -> bool:

@@ -68,7 +68,6 @@ class Driver:
                 return self._ended(code)
             run = self.run
             written, verdicts = _write(run, draw=not self.interrupted)  # who stops a run waits for nothing
-            self.reporter.tracker.end()
             if format == "markdown":
                 print(written.markdown(), flush=True)
             else:
@@ -117,7 +116,6 @@ class Driver:
         check_disk(run.results.folder, *FILES)
         stop_with(run.node)
         self._opened.enter_context(run)
-        self._opened.enter_context(self.reporter.tracker)
         self._begun = True
         if self._health:
             say(self._health)

@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -411,4 +412,5 @@ def _jobs(stream: socket.socket, modules: Sequence[str]) -> Iterator[Job]:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), modules=sys.argv[2:] or stack.PRELOADED)
+    serve(socket.socket(fileno=int(sys.argv[1])), modules=sys.argv[3:] or stack.PRELOADED)
+    shutil.rmtree(sys.argv[2], ignore_errors=True)  # its temporary files: the client may have been killed

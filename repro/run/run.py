@@ -77,7 +77,7 @@ class Run:
             logs=self.results.logs,
             trained=_TRAINED if options.added else 0,
         )
-        self._started = time.monotonic()
+        self._deadline = time.monotonic() + (float("inf") if options.budget is None else options.budget)
         self.projection: Projection | None = None
         self._imports: Imports | None = None
 
@@ -163,8 +163,7 @@ class Run:
     @property
     def left(self) -> float:
         """Seconds that are left of the time budget, without end where there is none."""
-        spent = time.monotonic() - self._started
-        return float("inf") if self.options.budget is None else self.options.budget - spent
+        return self._deadline - time.monotonic()
 
     @property
     def loads(self) -> bool:
@@ -200,23 +199,21 @@ class Run:
     def record(self, trial: Trial, note: Callable[[Record], None] = lambda record: None) -> Record | None:
         """Measure a trial. Return its record, which is on disk then, with what `note` has put into it; None where the
         time budget would not suffice."""
-        left = self.left
-        if self.estimate(trial) > left:
+        if self.estimate(trial) > self.left:
             return None
         self.results.check()
         if is_multiplied(trial) and self.projection is not None and self.can_run(trial):
             return self.keep(self._multiplied(trial, self.projection))
         try:
             bench = self._bench_of(trial)
-            limited_trial = replace(trial, timeout=min(trial.timeout, left))
-            record = run_trial(limited_trial, bench, alone=trial.micro_batch is not None)
+            record = run_trial(trial, bench, alone=trial.micro_batch is not None, until=self._deadline)
         except KeyboardInterrupt:
             reason, remedy = "the run was interrupted", "run it again"
             tf32 = support.uses_tf32(Settings.parse(trial.settings), self.bench.stack)
             self.keep(Record.of(trial, "interrupted", reason, remedy, AsRun(asked_tf32=tf32)))
             raise
         self._keep_imports()
-        if record.status == "timed_out" and left < trial.timeout:
+        if record.status == "timed_out" and self.left <= 0:
             return None  # the budget's limit says nothing of the trial
         if trial.measured_on is not None and self.projection is not None:
             record = self.projection.complete(record, self.bench.gpu)
