@@ -156,8 +156,8 @@ def driver_of(given: argparse.Namespace, node: Node | None = None) -> Driver:
 def _follow(node: Node, given: argparse.Namespace) -> int:
     """Takes part in node 0's run, with a folder of its own for logs: several nodes may share one file system."""
     from ..machine.stack import trial_environment
-    from ..measure.follower import follow
     from ..measure.launcher import ForkServer
+    from ..measure.nodes import follow
 
     options, devices, _ = _ready(given, node)
     folder: Path = given.out
