@@ -214,25 +214,28 @@ class Leader(ForkServer):
         if self.lost:
             raise GoneError(self.lost, AGAIN)
         self._number += 1
-        request, stop = f"repro/job/{self._number}", f"repro/stop/{self._number}"
         found, deadline = dict[int, list[RankOutcome]](), time.monotonic() + job.timeout + 60
         try:
             self.begin(_placed(job, self._node, self._number, self._address))
-            self._store.set(request, PhaseRequest.of(job))
+            self._store.set(f"repro/job/{self._number}", PhaseRequest.of(job))
             while missing := set(range(self._node.count)) - found.keys():
                 if time.monotonic() > deadline:
                     raise ServerDiedError(f"{self._store.names[min(missing)]} does not answer", "read its log")
                 found |= {rank: outcomes for rank in missing if (outcomes := self._outcomes(rank, job)) is not None}
                 if any(outcome.status != "ok" for outcomes in found.values() for outcome in outcomes):
                     self.stop()
-                    self._store.set(stop, True)
                 time.sleep(_TICK)
         except BaseException:
+            self.stop()
             self.close()  # what it has not answered yet would be taken for the next job's outcomes
-            with contextlib.suppress(GoneError):
-                self._store.set(stop, True)
             raise
         return [outcome for rank in sorted(found) for outcome in found[rank]]
+
+    def stop(self) -> None:
+        """End the running job, on all nodes; their servers stay."""
+        super().stop()
+        with contextlib.suppress(GoneError):
+            self._store.set(f"repro/stop/{self._number}", True)
 
     def _outcomes(self, rank: int, job: Job) -> list[RankOutcome] | None:
         """Return the outcomes of a node's ranks; None as long as there are none."""
