@@ -58,7 +58,7 @@ def options(**given: Any) -> Against:
     """The options of `compare --against` with these given, the others the defaults."""
     known = dict.fromkeys(("models", "methods", "scale", "gpus", "pairs"))
     plain = {"against": "torch==9", "budget": "15m", "out": Path("out"), "format": "text"}
-    return Against(**{**known, **plain, "bisect": False, "accept": False, **given})
+    return Against(**{**known, **plain, "bisect": False, "accept": False, "all": False, **given})
 
 
 def lock(tmp_path: Path, wheel: Path) -> Path:
