@@ -14,7 +14,7 @@
 # CUDA 12, and up to some hours, once.
 # --with-flash4 takes flash-attn-4, a beta, in an environment of its own, .venv/flash4.
 # --with-modern also installs torchao and liger-kernel, for FP8 and cross entropy in --methods modern.
-# --with-tracking also installs wandb and tensorboard, for --track; the tests take them in any case.
+# --with-tracking also installs wandb and tensorboard, for track; the tests take them in any case.
 # ./run_all.sh --repair puts back what was changed or removed under .venv/ since, and runs nothing.
 # Set-up speaks on stderr only: stdout is the payload.
 set -euo pipefail

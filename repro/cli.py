@@ -39,6 +39,7 @@ _OLD_OPTIONS = {
     "--check-extrapolation": ("--project", "done by itself now, where it takes under a tenth of a trial"),
     "--check-projection": ("--project", "no option now: --project does it where it takes under a tenth of the run"),
     "--strict-projection": ("--project", "no option now: --project verifies nothing, and fails no run"),
+    "--track": ("--project", "a command now, repro track DIR, which logs what a run wrote"),
     "-k": ("--project", "-- -k EXPRESSION now, behind -- with pytest's other options"),
 }
 _OLD_COMMANDS = {

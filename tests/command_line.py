@@ -31,7 +31,10 @@ from repro.run.results import TRIALS, Results
 ROOT = Path(__file__).resolve().parent.parent
 UNDRAWN = ROOT / "tests" / "undrawn"
 KEPT = ROOT / "results" / "cpu-2-cores"
-SLOW = {"torch", "deepspeed", "numpy", "pandas", "pytest", "altair", "vl_convert", "jinja2"}
+SLOW = {
+    *("torch", "deepspeed", "numpy", "pandas", "pytest", "altair", "vl_convert", "jinja2"),
+    *("importlib.metadata", "tabulate"),
+}
 
 
 def documentation(*pages: str) -> str:

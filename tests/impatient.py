@@ -9,7 +9,7 @@ from functools import partialmethod
 
 from repro.cli import main
 from repro.commands import driver
-from repro.measure import mailbox
+from repro.measure import nodes
 from repro.measure.launcher import ForkServer
 from repro.report.write import Written
 from repro.run.run import Run
@@ -23,7 +23,7 @@ def write_without_page(run: Run, draw: bool) -> tuple[Written, Sequence[Verdict]
     return write(run, draw=False)  # drawing takes seconds
 
 
-mailbox.SILENT = 8.0
+nodes.SILENT = 8.0
 ForkServer.__init__ = partialmethod(ForkServer.__init__, modules=VISION)  # type: ignore[assignment]
 driver._write = write_without_page
 

@@ -57,7 +57,6 @@ from repro.run.plan import Options
 from repro.run.reading import read
 from repro.run.reporter import Reporter
 from repro.run.run import Run
-from repro.run.tracking import Tracker
 from tests.command_line import record
 
 def measured(trial, *_, **__):
@@ -70,7 +69,7 @@ folder, methods, count, clock, *times = sys.argv[1:]
 days, true_days = map(float, times)
 devices = [Device(number, number, "", "A100", find("A100"), 80 * 2**30, (8, 0)) for number in range(int(count))]
 run = Run(Path(folder), Options(("pythia-1b",), methods, "paper", (int(count),), clock=clock), devices)
-driving = driver.Driver(run, Reporter(Tracker("none", Path(folder))))
+driving = driver.Driver(run, Reporter())
 with redirect_stdout(sys.stderr):
     code = driving.finish(driver.go_through(driving, ()))
 print(sorted(verdict.verdict for verdict in read(run.results.folder, clock).verdicts if verdict.compared))
@@ -508,6 +507,19 @@ def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Pat
     assert "None of its trials was measured." in found.stdout
 
 
+def test_a_trial_that_the_budget_cuts_short_has_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Run(tmp_path, Options(("vit",), "naive", "tiny", (1,), budget=1000.0), []) as run:
+
+        def cut(trial: Trial, bench: object, alone: bool, until: float) -> Record:
+            assert until - time.monotonic() <= 1000
+            monkeypatch.setattr(time, "monotonic", lambda: until)
+            return Record.of(trial, "timed_out")
+
+        monkeypatch.setattr("repro.run.run.run_trial", cut)
+        assert run.record(run.trials[0]) is None
+        assert run.records() == []
+
+
 @pytest.mark.parametrize(
     ("status", "seconds", "search", "stands"),
     [
@@ -606,10 +618,11 @@ def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
-    ending: signal.Signals, tmp_path: Path
+def test_a_run_that_is_stopped_leaves_no_process_nor_temporary_file_and_resumes_where_it_was(
+    ending: signal.Signals, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    run = started(*TWO, "--out", str(tmp_path), program=IMPATIENT, REPRO_COMMAND="./run_all.sh")
+    temporary, later = tmp_path_factory.mktemp("temporary"), tmp_path_factory.mktemp("later")
+    run = started(*TWO, "--out", str(tmp_path), program=IMPATIENT, REPRO_COMMAND="./run_all.sh", TMPDIR=str(temporary))
     wait_for(lambda: len(records(tmp_path)) >= 1)
     family = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(ending)
@@ -621,6 +634,7 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
         assert f"for the page with the figures run: ./run_all.sh report {tmp_path}" in output
         assert (tmp_path / "report.md").is_file()
         assert " --models convnext,vit" in output
+        assert [*temporary.iterdir()] == []
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
     if ending == signal.SIGTERM:
@@ -629,8 +643,9 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
     kept = [row for row in records(tmp_path) if row["status"] == "ok"]
     assert len(kept) >= 1
     budget = ["--budget", "1s"] if ending == signal.SIGINT else []
-    resumed = repro(*TWO, "--out", str(tmp_path), *budget)
+    resumed = repro(*TWO, "--out", str(tmp_path), *budget, TMPDIR=str(later))
     assert resumed.returncode == 0
+    assert [*later.iterdir()] == []
     assert f"{len(kept)} of them done by an earlier run" in resumed.stderr
     if ending == signal.SIGINT:
         return

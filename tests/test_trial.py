@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -590,11 +591,11 @@ def test_timed_updates_that_the_loss_scale_skipped_are_reported_for_they_count_t
 def test_a_gpu_that_was_held_down_while_it_was_timed_is_reported(tmp_path: Path) -> None:
     record = altered(Record.of(Trial("pythia-160m", "tiny", "naive", "H100", 1), "ok"), micro_batch=4, accumulation=4)
     outcome = timed(0)
-    outcome.value["gpu_state"] = {"throttle_reasons": 0x40}
+    outcome.value["gpu_state"] = {"throttle_reasons": 0, "too_hot": 0.25, "short_of_power": 0.0}
     server: Any = None  # what it told is here
     bench = Bench(server, Stack(PACKAGES, (9, 0)), None, tmp_path)
     _take([outcome], Trial("pythia-160m", "tiny", "naive", "H100", 1), bench, record)
-    assert record.warnings == ["the GPU throttled: too hot while it was timed"]
+    assert record.warnings == ["the GPU throttled: too hot, 25% of the time while it was timed"]
 
 
 @pytest.mark.parametrize(
@@ -790,6 +791,22 @@ class LacksMemory(InEnvironment):
             said = "the kernel killed the process, as the host's memory ran out"
             return [RankOutcome(0, "out_of_memory", error=said, of_host=self.of_host)]
         return self.server.call(job)
+
+
+def test_a_trial_ends_in_time_at_every_size_that_it_falls_back_to(fork_server: ForkServer, tmp_path: Path) -> None:
+    @dataclass
+    class Recording(LacksMemory):
+        def call(self, job: Job) -> list[RankOutcome]:
+            self.jobs.append(job)
+            return super().call(job)
+
+    server: Any = Recording(fork_server, of_host=False)
+    trial, until = Trial("vit", "tiny", "naive", "cpu", 1, steps=1), time.monotonic() + 100
+    ok(run_trial(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path), until=until))
+    assert [job.arguments.get("micro_batch") for job in server.jobs] == [None, 16, 8, 4, 2]
+    limits = [job.timeout for job in server.jobs]
+    assert limits == sorted(limits, reverse=True)
+    assert limits[0] <= 100
 
 
 def test_a_host_that_lacks_memory_while_timing_is_reported_and_no_smaller_micro_batch_is_timed_for_it(

@@ -457,8 +457,8 @@ class Rehearsal:
                 rehearsal.events.append(f"{self.arm} loads")
                 self.imports = rehearsal.imported.get(self.arm.partition("/")[0])
 
-        def run_trial(trial: Trial, bench: Bench) -> Record:
-            arm = bench.server.arm  # type: ignore[union-attr]
+        def run_trial(trial: Trial, bench: Bench, until: float) -> Record:
+            arm = bench.server.arm  # type: ignore[attr-defined]
             before = rehearsal.events.count(f"{arm} {trial.id}")
             rehearsal.events.append(f"{arm} {trial.id}")
             rehearsal.benches.append(bench)
@@ -703,6 +703,21 @@ def test_no_start_begins_that_would_end_after_the_budget_if_it_took_as_long_as_t
         return on_gpus.taken()[0]
 
     assert [starts(budget) for budget in (59.0, 60.0, 61.0, 62.0)] == [1, 2, 2, 3]
+
+
+def test_a_trial_that_the_budget_cuts_is_not_kept(rehearsal: Callable[..., Rehearsal]) -> None:
+    on_gpus = rehearsal()
+
+    def measured(arm: str, trial: Trial, before: int) -> Record:
+        if before < 2 or arm not in upgrade.SIDES:
+            return on_gpus.of(trial, 1.0)
+        on_gpus.clock += 100.0  # at a smaller size
+        return Record.of(trial, "timed_out")
+
+    on_gpus.measured = measured
+    check = on_gpus.run(budget=60.0)
+    assert not check.complete
+    assert [len(check.samples(arm, on_gpus.trials[0])) for arm in upgrade.SIDES] == [2, 2]
 
 
 def command(

@@ -25,7 +25,6 @@ from ..paper.tables import COUNTS, TOLERANCE
 from ..record import Trial
 from ..run.plan import Options, default_scale, methods_and_parts, projecting, trials
 from ..run.results import LOGS
-from ..run.tracking import NAMES, Name, Tracker
 from .custom_models import add_models
 from .day_options import add_by
 from .devices import add_cpus, add_devices, cpus_of, devices_and_counts
@@ -56,7 +55,6 @@ class Asked:
     devices: Sequence[Device]
     files: Sequence[MethodFile]
     out: Path
-    track: Name
     format: Format
     require_comparison: bool
     words: Sequence[str]
@@ -123,7 +121,6 @@ def options(parser: argparse.ArgumentParser) -> None:
         "nothing is sharded from a trial on fewer; see docs/prediction.md",
     )
     add("--require-comparison", action="store_true", help="exit with 3 if no cell of the paper could be compared")
-    add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")
     add_format(parser)
     add("words", nargs="*", metavar="-- OPTIONS", help="pytest's own options, such as -- -k vit")
 
@@ -150,14 +147,14 @@ def driver_of(asked: Asked, node: Node | None = None) -> Driver:
 
     health = _fitness(asked.devices)
     run = Run(asked.out, asked.options, asked.devices, node, asked.files)
-    return Driver(run, Reporter(Tracker(asked.track, asked.out)), health)
+    return Driver(run, Reporter(), health)
 
 
 def _follow(node: Node, asked: Asked) -> int:
     """Takes part in node 0's run, with a folder of its own for logs: several nodes may share one file system."""
     from ..machine.stack import trial_environment
-    from ..measure.follower import follow
     from ..measure.launcher import ForkServer
+    from ..measure.nodes import follow
 
     folder, devices = asked.out, asked.devices
     _fitness(devices)
@@ -210,7 +207,6 @@ def parsed(given: argparse.Namespace, node: Node | None = None) -> Asked:
         devices=devices,
         files=methods_of(_kernel_and_methods(given.own)[1])[1],
         out=given.out,
-        track=given.track,
         format=given.format,
         require_comparison=given.require_comparison,
         words=given.words,

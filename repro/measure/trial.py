@@ -25,7 +25,7 @@ from repro.validity import gpu_disturbance, larger_may_fit
 from .. import models
 from ..models.recipe import Recipe, divisors
 from .launcher import ForkServer, ServerDiedError
-from .leader import AGAIN, Leader
+from .nodes import AGAIN, Leader
 from .rank_reports import Measured, Report
 from .server import Job, RankOutcome
 
@@ -38,7 +38,7 @@ class Bench:
     takes to connect several: projected ranks, which connect to none, leave them free. Every trial ends
     with `trained` training steps at the peak learning rate, whose losses are kept."""
 
-    server: ForkServer | Leader
+    server: ForkServer
     stack: support.Stack
     gpu: Gpu | None
     logs: Path
@@ -82,10 +82,11 @@ _BUILD_SECONDS = 1800.0
 _NOT_EVEN_1 = "not even a micro batch of 1 fits"
 
 
-def run_trial(trial: Trial, bench: Bench, alone: bool = False) -> Record:
+def run_trial(trial: Trial, bench: Bench, alone: bool = False, until: float = math.inf) -> Record:
     """Run a trial and return its record. A micro batch of the trial's own is where the search for one that fits begins,
-    and goes down from; with `alone` it is the only one that is tried. Raises only for an interruption, and UserError
-    where a link would have logs leave the folder."""
+    and goes down from; with `alone` it is the only one that is tried. At every size the trial ends with its time limit,
+    and by `until` on the monotonic clock. Raises only for an interruption, and UserError where a link would have logs
+    leave the folder."""
     started = time.monotonic()
     recipe, settings = trial.recipe_and_settings
     compiled, tf32 = support.compiles(recipe, settings), support.uses_tf32(settings, bench.stack)
@@ -99,7 +100,7 @@ def run_trial(trial: Trial, bench: Bench, alone: bool = False) -> Record:
             record.status, record.reason, record.remedy = "unsupported", obstacle.reason, obstacle.remedy
             return record
         started = time.monotonic()  # no trial's time includes loading or compiling the stack
-        ranks = _Ranks(trial, bench, tf32, started + trial.timeout)
+        ranks = _Ranks(trial, bench, tf32, min(started + trial.timeout, until))
         _measure(ranks, recipe, settings, record, alone)
         if record.status == "timed_out":
             limit = f"{significant(trial.timeout)} s" if trial.timeout < 10 else duration(trial.timeout)
@@ -445,6 +446,7 @@ def _take(outcomes: list[RankOutcome], trial: Trial, bench: Bench, record: Recor
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.observed.gpu_state = [rank.gpu_state for rank in ranks] if bench.cuda else None
     record.observed.mean_power = [rank.mean_power for rank in ranks] if bench.cuda else None
+    record.observed.part_power = [rank.part_power for rank in ranks] if bench.cuda else None
     record.observed.launches = ranks[0].launches
     if reason := ranks[0].uncounted:
         record.warnings.append(f"kernel launches were not counted: {reason}")
@@ -462,7 +464,7 @@ def _take(outcomes: list[RankOutcome], trial: Trial, bench: Bench, record: Recor
         record.observed.extrapolation_error = record.derived.true_step / median(record.observed.whole_steps) - 1
 
 
-def compile_adam(server: ForkServer | Leader, host: bool, logs: Path) -> Obstacle | None:
+def compile_adam(server: ForkServer, host: bool, logs: Path) -> Obstacle | None:
     """Compile DeepSpeed's Adam into each node's build cache, for the GPU or for the `host` with offloaded states.
 
     Return why compiling failed, else None. Any other failure is left to the trial, which reports it.

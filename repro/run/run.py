@@ -19,8 +19,8 @@ from ..machine.imports import Imports
 from ..machine.packages import installed_packages
 from ..machine.stack import trial_environment
 from ..measure.launcher import ForkServer, ServerDiedError, StackError
-from ..measure.leader import Leader
 from ..measure.method import MethodFile
+from ..measure.nodes import Leader
 from ..measure.rank import SEED
 from ..measure.trial import Bench, run_trial
 from ..paper.settings import Settings
@@ -69,15 +69,18 @@ class Run:
         self.results = Results(folder)
         self._packages = installed_packages()
         self._variables = trial_environment(self.devices)
-        server = ForkServer(self.results.logs / "server.log", self._variables, methods=methods)
+        log = self.results.logs / "server.log"
+        server = ForkServer(log, self._variables, methods=methods)
+        if node is not None:
+            server = Leader(node, every_device(self.devices), log, self._variables, methods=methods)
         self.bench = Bench(
-            server=server if node is None else Leader(node, server, every_device(self.devices)),
+            server=server,
             stack=environment.stack(self.devices, self._packages),
             gpu=gpu_of(self.devices),
             logs=self.results.logs,
             trained=_TRAINED if options.added else 0,
         )
-        self._started = time.monotonic()
+        self._deadline = time.monotonic() + (float("inf") if options.budget is None else options.budget)
         self.projection: Projection | None = None
         self._imports: Imports | None = None
 
@@ -163,8 +166,7 @@ class Run:
     @property
     def left(self) -> float:
         """Seconds that are left of the time budget, without end where there is none."""
-        spent = time.monotonic() - self._started
-        return float("inf") if self.options.budget is None else self.options.budget - spent
+        return self._deadline - time.monotonic()
 
     @property
     def loads(self) -> bool:
@@ -200,23 +202,21 @@ class Run:
     def record(self, trial: Trial, note: Callable[[Record], None] = lambda record: None) -> Record | None:
         """Measure a trial. Return its record, which is on disk then, with what `note` has put into it; None where the
         time budget would not suffice."""
-        left = self.left
-        if self.estimate(trial) > left:
+        if self.estimate(trial) > self.left:
             return None
         self.results.check()
         if is_multiplied(trial) and self.projection is not None and self.can_run(trial):
             return self.keep(self._multiplied(trial, self.projection))
         try:
             bench = self._bench_of(trial)
-            limited_trial = replace(trial, timeout=min(trial.timeout, left))
-            record = run_trial(limited_trial, bench, alone=trial.micro_batch is not None)
+            record = run_trial(trial, bench, alone=trial.micro_batch is not None, until=self._deadline)
         except KeyboardInterrupt:
             reason, remedy = "the run was interrupted", "run it again"
             tf32 = support.uses_tf32(Settings.parse(trial.settings), self.bench.stack)
             self.keep(Record.of(trial, "interrupted", reason, remedy, AsRun(asked_tf32=tf32)))
             raise
         self._keep_imports()
-        if record.status == "timed_out" and left < trial.timeout:
+        if record.status == "timed_out" and self.left <= 0:
             return None  # the budget's limit says nothing of the trial
         if trial.measured_on is not None and self.projection is not None:
             record = self.projection.complete(record, self.bench.gpu)
