@@ -89,12 +89,10 @@ def yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def render(
-    rows: Sequence[Mapping[str, Any]], format: Format, digits: int = 3, headings: Mapping[str, str] | None = None
-) -> str:
+def render(rows: Sequence[Mapping[str, Any]], format: Format, headings: Mapping[str, str] | None = None) -> str:
     """Return rows, which have the same keys, as one table. JSON and CSV have keys as headings, all digits, and null or
-    nothing for None. Other formats have `headings`, or keys with blanks, floats with `digits` significant digits, and a
-    dash for None. The cells of a text table wrap so that its lines fit a terminal, and `MOST_COLUMNS`."""
+    nothing for None. Other formats have `headings`, or keys with blanks, floats with 3 significant digits, and a dash
+    for None. The cells of a text table wrap so that its lines fit a terminal, and `MOST_COLUMNS`."""
     if format == "json":
         return as_json(list(rows))
     if format == "csv":
@@ -106,7 +104,7 @@ def render(
         return text.getvalue().rstrip("\n")
 
     def message(value: Any) -> str:
-        text = cell_text(value, digits)
+        text = cell_text(value)
         return console.markdown(text).replace("|", r"\|") if format == "markdown" else console.visible(text)
 
     keys = list(rows[0] if rows else ())

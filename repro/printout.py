@@ -10,7 +10,7 @@ from typing import Any
 
 from .formats import FORMATS, Format, add_format, as_json, counted, half_up, prose, render
 
-MOST_ROWS = 20
+MOST_ROWS, MOST_NOTES = 20, 3  # of a screen
 
 
 def add_output(parser: argparse.ArgumentParser, formats: tuple[Format, ...] = FORMATS) -> None:

@@ -92,6 +92,11 @@ def test_a_command_answers_in_a_sentence_one_table_and_three_notes(line: str, an
     assert all(re.fullmatch(r"[0-9,]+ more rows?: --all shows all\.", block) for block in left)
 
 
+@pytest.mark.parametrize("words", [(), ("--format", "text")])
+def test_what_a_machine_is_fit_for_fits_a_screen_too(words: tuple[str, ...]) -> None:
+    assert max(map(len, on_a_screen(_WIDTH, "doctor", *words).stdout.splitlines())) <= _WIDTH
+
+
 def _rows(table: str) -> list[str]:
     """The rows of a table, without the further lines of cells that wrap."""
     lines = table.split("\n")

@@ -92,7 +92,8 @@ def _traced(one: Checked, format: Format, every: bool) -> str:
         return render([*read, *did, verdict], format)
     claim = one.claim
     answer = f"{claim.id} {one.verdict.replace('_', ' ')}: {claim.statement} ({claim.source}); {one.reason}."
-    notes = [f"Published: {claim.text}{_place(one)}."]
+    place = f", its last printed place {shown(claim.precision)}" if claim.precision else ""
+    notes = [f"Published: {claim.text}{place}."]
     if one.how:
         formula = f"{claim.formula.text}, in numbers " if claim.formula else ""
         notes.append(f"Arithmetic: {formula}{one.how}.")
@@ -103,7 +104,3 @@ def _traced(one: Checked, format: Format, every: bool) -> str:
     if every and steps:
         parts += ["Each step:", "\n".join(prose(f"{number}. {step}", format) for number, step in enumerate(steps, 1))]
     return "\n\n".join(parts)
-
-
-def _place(one: Checked) -> str:
-    return f", its last printed place {shown(one.claim.precision)}" if one.claim.precision else ""

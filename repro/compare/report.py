@@ -11,7 +11,7 @@ from ..console import FAILED, INCONCLUSIVE, OK
 from ..formats import Format, Interval, as_json, cell_text, counted, first, listing, prose, render
 from ..machine.environment import ELSEWHERE
 from ..machine.packages import PACKAGES
-from ..printout import people
+from ..printout import MOST_NOTES, people
 from .decision import change
 from .side import Difference
 from .trials import STATUSES, Compared, OnlyOnOneSide, SideStats, Status
@@ -124,7 +124,7 @@ def report(
     changed = [f"{_name(each)}: {found}" for each in compared for found in each.changes]
     versions = [f"{each.what} {each.before} to {each.after}" for each in environment if each.before and each.after]
     told = [*_reasons(each for each in compared if each.status != "unchanged")[:1], *notes]
-    if differing := [*changed, *versions]:
+    if (differing := [*changed, *versions]) and len(told) < MOST_NOTES:
         told.append(f"Also different: {listing(differing[:_FEW])}{'' if every else '; --all shows all'}.")
     parts = [people(line, [_people(each) for each in compared], told, format, every)]
     if not every:
