@@ -334,16 +334,16 @@ def differing(counts: Mapping[Word, int], words: Sequence[Word] = FAILED) -> str
 
 
 def explain(verdict: Verdict) -> str:
-    """Return one line on a failing cell: the expected and the measured days, the settings, and where to look."""
+    """Return one line on a failing cell: the printed and the measured days, the settings, and where to look."""
     chosen, beside = verdict.chosen, verdict.by(other(verdict.clock))
     if chosen.days is None:
         return f"{verdict.cell}: {chosen.reason}; see trials.jsonl"
-    expected = verdict.expected if verdict.expected_days is None else f"{verdict.expected_days} days"
+    printed = verdict.expected if verdict.expected_days is None else f"{verdict.expected_days} days"
     measured = days_text(chosen.days, verdict.clock)
     if beside.days is not None:
         measured += f" ({days_text(beside.days, other(verdict.clock))})"
     return (
-        f"{verdict.cell}: expected {expected}, {'projected' if verdict.projected else 'measured'} {measured}, "
+        f"{verdict.cell}: printed {printed}, {'projected' if verdict.projected else 'measured'} {measured}, "
         f"{chosen.verdict}; {chosen.settings}, "
         f"MBS {chosen.micro_batch}{f', {chosen.reason}' if chosen.reason else ''}; raw times in trials.jsonl"
     )
