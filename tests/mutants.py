@@ -541,8 +541,8 @@ MUTANTS = {
     ),
     "stacked-numbers": Mutant(
         "repro/report/charts.py",
-        "drawn.append(_text((low + high) / 2, at * 18 + 13, words, class_=\"on\"))",
-        "drawn.append(_text(high, at * 18 + 13, words, class_=\"on\"))",
+        'drawn.append(_text((low + high) / 2, at * 18 + 13, words, class_="on"))',
+        'drawn.append(_text(high, at * 18 + 13, words, class_="on"))',
         "tests/test_report.py -k parts_of_a_bar",
     ),
     "page-without-escapes": Mutant(

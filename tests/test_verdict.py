@@ -388,7 +388,7 @@ def test_feasibility_can_differ_both_ways() -> None:
     assert "41 days" in explain(did_not)
     output = explain(ran)
     for part in (
-        "expected infeasible",
+        "printed infeasible",
         "measured 30.0 true days",
         "20.0 days by the authors' clock",
         "naive",
@@ -479,7 +479,7 @@ def test_the_h100_cells_say_what_explains_their_difference() -> None:
 def test_a_failing_cell_is_reported_in_one_line_with_all_one_needs() -> None:
     output = explain(verdict_of(cell(), record("free_lunch+zero_1", 30.0)))
     assert "\n" not in output
-    for part in ("Table 1, Pythia-1B on 4 A100", "expected 18 days", "measured 30.0 true days",
+    for part in ("Table 1, Pythia-1B on 4 A100", "printed 18 days", "measured 30.0 true days",
                  "(20.0 days by the authors' clock)", "slower", "free_lunch+zero_1", "MBS 16, the launch queue",
                  "; raw times in trials.jsonl"):  # fmt: skip
         assert part in output

@@ -53,7 +53,7 @@ from .blocks import Block, Bullets, Counts, Entry, Facts, Fold, Grid, Heading, S
 from .causes import causes
 from .figures import in_order, machines, of_published, of_run
 from .methods import LEGEND, method_losses, method_rows
-from .trials import legend, nearest_paper_gpu, notes_on, projection_errors, settings_text, trial_rows
+from .trials import legend, nearest_paper_gpu, notes, projection_errors, settings_text, trial_rows
 
 WITHOUT_TRIALS = "Report of a run without a finished trial"
 _HAD_NO_NUMBER = "had no printed number to compare with"
@@ -563,7 +563,8 @@ def _of_trials(found: Sequence[Search], verdicts: Sequence[Verdict], runs: Joine
     places = [_place(search, verdicts, runs) for search in in_order(found)]
     tables = [block for place in places for block in place.blocks if isinstance(block, Table)]
     there = list(dict.fromkeys(column for table in tables for column in table.rows[0]))
-    return [Heading("Every trial", "trials", "Trials"), Bullets(legend(there, nearest)), *places]
+    noted = [Bullets(lines)] if (lines := notes(runs.records)) else []
+    return [Heading("Every trial", "trials", "Trials"), Bullets(legend(there, nearest)), *places, *noted]
 
 
 def _place(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Fold:
@@ -592,8 +593,7 @@ def _place(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Fold:
         says.append(f"Measured in {_folders(search, runs)}.")
     title = f"{search.model}{twin} on {search.machine}{', projected' if of_one else ''}"
     rows = trial_rows(search.trials, nearest_paper_gpu(runs.run_of(search.trials[0]).devices))
-    noted = [Bullets(found)] if (found := _noted(search)) else []
-    return Fold(title, [Sentence(" ".join(says)), Table(title, rows), *noted], _summary(search))
+    return Fold(title, [Sentence(" ".join(says)), Table(title, rows)], _summary(search))
 
 
 def _folders(search: Search, runs: Joined) -> str:
@@ -604,14 +604,6 @@ def _folders(search: Search, runs: Joined) -> str:
     if len(found) == 1:
         return next(iter(found))
     return listing([f"{folder} ({', '.join(settings)})" for folder, settings in found.items()])
-
-
-def _noted(search: Search) -> list[str]:
-    found: dict[str, list[str]] = {}
-    for trial in search.trials:
-        for note in notes_on(trial):
-            found.setdefault(note, []).append(settings_text(trial))
-    return [f"{', '.join(settings)}: {note}" for note, settings in found.items()]
 
 
 def _summary(search: Search) -> str:

@@ -9,16 +9,14 @@ from typing import Any
 from .. import models
 from ..formats import first, from_to, significant
 from ..machine.devices import Device
-from ..paper.arithmetic import by_place, paper_gpu
-from ..paper.gpus import find, most_like
+from ..paper.arithmetic import by_place
+from ..paper.gpus import most_like
 from ..paper.settings import NAIVE
 from ..paper.tables import Table
 from ..record import Record
 from ..validity import Answer, cpu_disturbance
 
 GIB = 2**30
-_NEARLY = 0.9  # least limit over the paper card's memory: CUDA takes part of a card's memory, but not of a limit
-_CLOCKS_DIFFER = 0.1
 _DISTURBED = 2.0  # slowest over fastest round, above which another process is likely
 
 
@@ -99,8 +97,8 @@ def nearest_paper_gpu(devices: Sequence[Device]) -> str | None:
 
 def _paper_days(record: Record, gpu: str) -> str | None:
     """Return the paper's days in the table for these settings on its GPU, for display beside the measured ones; they
-    are never compared. None for a machine unlike the paper's; a larger card with a memory limit can be similar."""
-    if not record.like_papers and not _is_larger_under_limit(record, gpu):
+    are never compared. None for a machine unlike the paper's."""
+    if not record.like_papers:
         return None
     table: Table = "4" if record.settings == NAIVE.id else "1"
     name = models.find(record.recipe).name
@@ -108,19 +106,12 @@ def _paper_days(record: Record, gpu: str) -> str | None:
     return None if cell is None else f"{cell.printed} (Table {table})"
 
 
-def _is_larger_under_limit(record: Record, gpu: str) -> bool:
-    """Return whether the limit is about the memory of the paper's GPU, on one node at the paper's scale."""
-    card, memory = find(record.device), paper_gpu(gpu).memory_gb
-    larger = card is not None and card.memory_gb > memory and record.scale == "paper" and record.nodes == 1
-    return larger and record.memory_limit is not None and _NEARLY <= record.memory_limit / GIB / memory <= 1
-
-
 def notes(records: Sequence[Record]) -> list[str]:
-    """Return notes on trials without times, on deviations from what was asked for and on differences between the
-    clocks; each note once, with its trials."""
+    """Return notes on trials without times, and on deviations from what was asked for; each note once, with its
+    trials."""
     found: dict[str, list[str]] = {}
     for record in records:
-        for note in [*notes_on(record), *_clocks_note(record)]:
+        for note in notes_on(record):
             found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {settings_text(record)}")
     return [f"{note} ({first(trials)})" for note, trials in found.items()]
 
@@ -147,13 +138,6 @@ def _noise_note(record: Record) -> list[str]:
     if not seconds or max(seconds) <= _DISTURBED * min(seconds):
         return []
     return [f"its steps took {from_to(seconds)} s: what else ran on this machine?"]
-
-
-def _clocks_note(record: Record) -> list[str]:
-    ratio = record.clocks_ratio if record.scale == "paper" else None
-    if ratio is None or abs(ratio - 1) <= _CLOCKS_DIFFER:
-        return []
-    return [f"the authors' clock shows {ratio:.0%} of the true time"]
 
 
 def projection_errors(records: Sequence[Record]) -> list[str]:
