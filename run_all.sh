@@ -3,7 +3,7 @@
 #
 #   ./run_all.sh [OPTIONS]            the benchmark: python -m repro OPTIONS
 #   ./run_all.sh SUBCOMMAND ...       python -m repro SUBCOMMAND ...
-#   ./run_all.sh torchrun ...         torchrun of the stack, on each of several nodes: docs/nodes.md
+#   ./run_all.sh torchrun ...         torchrun of the stack, on each of several nodes: docs/running.md
 #   ./run_all.sh test [OPTIONS]       the tests: python -m pytest OPTIONS, ruff and mypy installed beside
 #
 # With an NVIDIA GPU the stack is requirements.lock in .venv/gpu, without one locks/cpu.lock in .venv/cpu. A Volta, and a
@@ -13,7 +13,7 @@
 # --with-kernels also builds flash-attn, mamba-ssm and causal-conv1d: this needs a C++ compiler, on .venv/volta nvcc of
 # CUDA 12, and up to some hours, once.
 # --with-flash4 takes flash-attn-4, a beta, in an environment of its own, .venv/flash4.
-# --with-modern also installs torchao, for FP8 in --methods modern.
+# --with-modern also installs torchao and liger-kernel, for FP8 and cross entropy in --methods modern.
 # --with-tracking also installs wandb and tensorboard, for --track; the tests take them in any case.
 # ./run_all.sh --repair puts back what was changed or removed under .venv/ since, and runs nothing.
 # Set-up speaks on stderr only: stdout is the payload.

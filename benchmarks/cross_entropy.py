@@ -1,5 +1,5 @@
-"""How long output layer and cross entropy take in bf16, forward and backward, and how much memory: by whole logits, in
-chunks as the part `chunked_cross_entropy`, and by Liger's kernel, on the tokens of eight sequences of Pythia."""
+"""How long output layer and cross entropy take in bf16, forward and backward, and how much memory: by whole logits,
+and by Liger's kernel as the part `fused_cross_entropy`, on the tokens of eight sequences of Pythia."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TOKENS = 8 * 2048
 WORDS = 50_304
 WIDTHS = (768, 2048)  # of Pythia-160M and Pythia-1B
-WAYS = ("whole", "chunks", "liger")
+WAYS = ("whole", "liger")
 ROUNDS = 12
 
 
@@ -24,7 +24,7 @@ def measure(rank: Rank, way: str, width: int) -> dict[str, Any]:
     from torch.nn.functional import cross_entropy, linear
 
     from repro.measure.clock import synchronised
-    from repro.measure.engine.modern import _ChunkedLoss
+    from repro.measure.engine.modern import ligers_loss
 
     torch.manual_seed(0)
     hidden = torch.randn(TOKENS, width, device=rank.device, dtype=torch.bfloat16, requires_grad=True)
@@ -34,11 +34,7 @@ def measure(rank: Rank, way: str, width: int) -> dict[str, Any]:
     def loss() -> torch.Tensor:
         if way == "whole":
             return cross_entropy(linear(hidden, weight).float(), targets)
-        if way == "chunks":
-            return _ChunkedLoss.apply(hidden, weight, None, targets, torch.bfloat16) / TOKENS
-        from liger_kernel.ops.fused_linear_cross_entropy import LigerFusedLinearCrossEntropyFunction
-
-        return LigerFusedLinearCrossEntropyFunction.apply(hidden, weight, targets)[0]
+        return ligers_loss()(weight, hidden, targets)
 
     value = loss()
     value.backward()

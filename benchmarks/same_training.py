@@ -27,7 +27,15 @@ CHECKED = (
     (
         "pythia-160m",
         "free_lunch",
-        ("bf16", "bf16+bf16_weights", "chunked_cross_entropy", "bf16+fp8", "no_wrapper", "fused_adam", "cuda_graphs"),
+        (
+            "bf16",
+            "bf16+bf16_weights",
+            "bf16+fused_cross_entropy",
+            "bf16+fp8",
+            "no_wrapper",
+            "fused_adam",
+            "cuda_graphs",
+        ),
     ),
     ("convnext", "free_lunch", ("channels_last",)),
     ("roberta", "free_lunch+checkpointing", ("fused_attention", "selective_checkpointing")),

@@ -13,8 +13,6 @@ from .installation import way_to_install
 Class = Literal["exact", "precision"]
 Engine = Literal["torch", "fsdp", "deepspeed"]
 ALL: tuple[Engine, ...] = ("torch", "fsdp", "deepspeed")
-# Tokens of a chunk of cross entropy: on a GPU its products are large enough, and its logits of 50,304 take 0.4 GB.
-CHUNK = 2048
 _TEXT = ("pythia", "roberta", "mamba")
 # What installs the packages that parts need beside the stack.
 EXTRA = way_to_install("modern") if INSTALLED else "./run_all.sh --with-modern"
@@ -69,13 +67,16 @@ PARTS = (
         families=("roberta",),
     ),
     Technique(
-        "chunked_cross_entropy",
+        "fused_cross_entropy",
         "exact",
-        "torch",
+        "liger-kernel",
         "output layer and cross entropy in chunks of tokens, gradients in the same pass: logits are never whole",
-        "Hsu et al. (2024), Liger Kernel, arXiv:2410.10989, section 3.2; written here in torch",
+        "Hsu et al. (2024), Liger Kernel, arXiv:2410.10989, section 3.2",
         families=_TEXT,
         custom=True,
+        capability=(8, 0),
+        torch=(2, 5),
+        package="liger-kernel",
     ),
     Technique(
         "channels_last",

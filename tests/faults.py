@@ -210,9 +210,9 @@ def _document(file: Path, results: Sequence[Result], minutes: float) -> None:
     for group, of_it in by_group:
         each = list(of_it)
         sums = [sum(getattr(result, name) for result in each) for name in ("injected", "held", "lost")]
-        rows.append((group, ", ".join(result.name for result in each), *sums))
+        rows.append((group, *sums))
     machine = host()
-    table = tabulate(rows, ("group", "faults", "injected", "held", "lost"), tablefmt="github")
+    table = tabulate(rows, ("group", "injected", "held", "lost"), tablefmt="github")
     where = f"{minutes:.0f} minutes on {len(os.sched_getaffinity(0))} CPUs ({machine.cpu})"
     before = file.read_text().partition(BLOCK)[0]
     file.write_text(f"{before}{BLOCK}\n\n{where}:\n\n{table}\n")

@@ -1,22 +1,17 @@
-"""The modules of this project: which layer each is in, what it imports, and the map of them in docs/architecture.md.
+"""The modules of this project: which layer each is in, and what it imports.
 
-python -m tests.modules          prints how many files and lines there are
-python -m tests.modules --write  brings docs/architecture.md up to date
+python -m tests.modules  prints how many files and lines there are
 """
 
 from __future__ import annotations
 
 import ast
-import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "architecture.md"
-_MAP = re.compile(r"(?s)(?<=<!-- modules -->\n).*(?=<!-- end -->)")
 
 # From the ground up: each takes only from those above it in this list, and never from one on its own line.
 LAYERS = (
@@ -95,24 +90,6 @@ def loaded(module: str, late: bool = False) -> set[str]:
     return found
 
 
-def module_map() -> str:
-    """A Markdown table for each layer: its files, and the first sentence of what each says it holds."""
-    lines = []
-    for names in LAYERS:
-        lines += ["", "| file | what it holds |", "|---|---|"]
-        for module, path in FILES.items():
-            if room(module) in names:
-                first, *_ = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")
-                sentence, *_ = re.split(r"(?<=\.) (?=[A-Z])", " ".join(first.split()))
-                lines.append(f"| `{path.relative_to(ROOT)}` | {sentence} |")
-    return "\n".join([*lines[1:], ""])
-
-
-def page() -> str:
-    """docs/architecture.md as it should be."""
-    return _MAP.sub(lambda _: module_map(), PAGE.read_text())
-
-
 def counts() -> str:
     """How many files and lines there are, as a line each: of all, of each part, and what importing a run loads."""
     tests = list((ROOT / "tests").rglob("*.py"))
@@ -174,6 +151,4 @@ def _lines(files: Iterable[Path]) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--write"]:
-        PAGE.write_text(page())
     print(counts())

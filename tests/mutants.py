@@ -202,10 +202,10 @@ MUTANTS = {
         "(12 * share, 0.0)",
         "tests/test_predict_memory.py -k 'update or peaks_at'",
     ),
-    "chunked-logits": Mutant(
+    "logits-in-chunks": Mutant(
         "repro/predict/parts.py",
-        "chunk = _CHUNK_PEAK * CHUNK * inputs.vocabulary",
-        "chunk = _CHUNK_PEAK * CHUNK",
+        "_CHUNK_PEAK * inputs.sequence * width - _LOGIT_PEAK * logits",
+        "_CHUNK_PEAK * inputs.sequence * width",
         "tests/test_modern.py -k of_logits_in_chunks",
     ),
     "interval-of-the-ratio": Mutant(

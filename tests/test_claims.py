@@ -472,7 +472,7 @@ def test_the_comments_break_even_is_that_of_repro_cost() -> None:
 
 def test_the_page_on_the_paper_has_the_verdicts_as_they_are() -> None:
     counts = Counter(checked.verdict for checked in CHECKED.values())
-    page = documentation("docs/paper.md")
+    page = documentation("docs/artifact.md")
     assert f"`expected/claims.csv` lists {len(CHECKED)} of them" in page
     output = f"{counts['holds']} hold, {counts['holds_by_rounding']} by rounding, and {counts['differs']} differ"
     assert f"Without a run {output}:" in page

@@ -279,6 +279,10 @@ def test_torch_compile_splits_no_graph_that_checkpointing_computes_again(
     assert in_ranks("splits_graphs_for_ddp", world=2, settings=settings) == [splits] * 2
 
 
+def test_weights_that_are_handed_one_gradient_accumulate_each_its_own(in_ranks: InRanks) -> None:
+    assert in_ranks("gradients_of_two_biases", steps=2) == [[[3.0, 3.0]] * 2]
+
+
 # --- Negative controls: the comparison fails where it should ---
 
 

@@ -567,7 +567,7 @@ def test_a_price_that_no_row_can_have_is_named(tmp_path: Path) -> None:
 
 
 def test_the_price_file_that_the_docs_show_is_read_whole(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "prices.md").read_text().partition("```toml\n")[2].partition("```")[0]
+    text = (ROOT / "docs" / "own-prices.toml").read_text()
     assert all(f"[[{section}]]" in text for section in ("gpu", "system", "rental", "rate"))
     more = ("--interrupted-every", "12h", "--storage", "1GB")
     row = rows_of(*TRUE, "--prices", prices(tmp_path, text), *more)[4, "RTX 4090"]

@@ -15,7 +15,7 @@ from repro.machine.host import host
 from repro.paper.gpus import GENERATIONS, CustomGpu, catalogue, find, peak_flops
 from repro.paper.tables import cells
 from repro.predict.hardware import Machine
-from tests.command_line import ROOT, answer, one_line, repro
+from tests.command_line import answer, one_line, repro
 
 GPUS = {gpu.name: gpu for gpu in catalogue()}
 NO_TF32 = ("Volta", "Turing")
@@ -404,10 +404,6 @@ def test_a_gpu_of_ones_own_is_predicted_as_one_of_the_catalogue_with_its_figures
     assert [{**row, "gpu": "RTX 4090"} for row in ours] == theirs
     assert {row["gpu"] for row in ours} == {"RTX 4090 of ours"}
     assert "own.toml (its box); it stands for no cell." in repro(*asked, own(OWN)).stdout
-
-
-def test_the_documented_file_is_the_one_that_is_there() -> None:
-    assert (ROOT / "docs" / "own-gpu.toml").read_text() in (ROOT / "docs" / "own-gpu.md").read_text()
 
 
 def test_its_price_is_that_of_its_file(own: Callable[[str], str]) -> None:

@@ -38,7 +38,7 @@ from repro.run.reading import read
 from repro.run.settings_search import searches
 from repro.run.verdict import comparable_with_cell
 from repro.validity import contradiction
-from tests.command_line import ROOT, process, refusal, repro, trial_lines
+from tests.command_line import ROOT, answer, documentation, process, refusal, repro, trial_lines
 from tests.same_training import SameTraining, Trained, TrainingCheck, compared
 
 GEMMA = {
@@ -116,7 +116,8 @@ def test_a_part_that_cannot_run_is_unsupported_by_its_name_and_names_what_it_lac
     )
     old = replace(HOPPER, packages=HOPPER.packages | {"torch": "2.3.1"})
     assert "needs torch 2.5 or newer, this is 2.3.1" in lacks("selective_checkpointing", "vit", stack=old)
-    assert "needs training in bf16: add bf16" in lacks("bf16_weights", "pythia-160m", stack=HOPPER)
+    for part in ("bf16_weights", "fused_cross_entropy"):
+        assert "needs training in bf16: add bf16" in lacks(part, "pythia-160m", stack=HOPPER)
     assert "does not run with ZeRO" in lacks("fused_adam", "vit", "free_lunch+zero_1", 2)
     assert "serves convnext, not ViT" in lacks("channels_last", "vit")
     assert "is for one device, these are 2" in lacks("no_wrapper", "vit", count=2)
@@ -155,14 +156,14 @@ def test_the_measured_peak_of_a_part_stands_beside_the_predicted_one() -> None:
         return known
 
     usual = on_h100("free_lunch", 60 * 2**30, None)
-    chunked = on_h100("modern+chunked_cross_entropy", 30 * 2**30, Modern({}, asked=True))
-    row = next(row for row in ablation_rows([usual, chunked]) if row["part"] == "chunked_cross_entropy")
+    fused = on_h100("modern+fused_cross_entropy", 30 * 2**30, Modern({}, asked=True))
+    row = next(row for row in ablation_rows([usual, fused]) if row["part"] == "fused_cross_entropy")
     assert (row["at MBS"], row["peak GiB"], row["peak GiB without"]) == (32, 30, 60)
     logits = 32 * 2048 * 50304  # in fp32: kept, and at the peak copied and differentiated
     saved = row["predicted GiB without"] - row["predicted GiB"]
     assert saved * 2**30 == pytest.approx(12 * logits, rel=0.1)
-    usual.scale = chunked.scale = "tiny"
-    row = next(row for row in ablation_rows([usual, chunked]) if row["part"] == "chunked_cross_entropy")
+    usual.scale = fused.scale = "tiny"
+    row = next(row for row in ablation_rows([usual, fused]) if row["part"] == "fused_cross_entropy")
     assert row["predicted GiB"] is None
 
 
@@ -171,15 +172,22 @@ def test_a_model_of_ones_own_gets_the_parts_that_serve_it(tmp_path: Path) -> Non
     (tmp_path / "gemma.json").write_text(json.dumps(GEMMA))
     file = tmp_path / "mine.toml"
     file.write_text('model = "hf:gemma.json"\nbatch_size = 8\nsequence = 64\ntraining_steps = 100\ncompiles = false\n')
-    parts = "modern+channels_last+chunked_cross_entropy+fused_adam"
+    parts = "modern+channels_last+fused_cross_entropy+fused_adam"
     words = ["--scale", "paper", "--processes", "1", "--steps", "1", "--methods", parts]
     done = process("run", "--models", str(file), *words, "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     ablation = json.loads(repro("report", str(tmp_path / "out"), "--format", "json").stdout)["ablation"]
     rows = {row["part"]: row for row in ablation}
     assert "serves image models, not mine" in rows["channels_last"]["reason"]
-    assert "this model's own loss" in rows["chunked_cross_entropy"]["reason"], "Gemma bounds its logits"
+    assert "compute capability 8.0, this is a CPU" in rows["fused_cross_entropy"]["reason"]
     assert rows["fused_adam"]["here"] == "asked"
+
+
+def test_a_model_that_bounds_its_logits_has_no_fused_cross_entropy(in_ranks: Callable[..., list[Any]]) -> None:
+    [bounded] = in_ranks("with_fused_loss", config=GEMMA)
+    assert "serves models whose loss is the cross entropy of their output layer" in bounded
+    for recipe in ("pythia-1b", "roberta", "mamba"):
+        assert in_ranks("with_fused_loss", config=None, recipe=recipe) == ["fits"]
 
 
 def test_modern_starts_from_free_lunch_and_on_gpus_from_the_published_settings() -> None:
@@ -211,17 +219,17 @@ def check(one_cpu: None, fork_server: ForkServer, tmp_path_factory: pytest.TempP
 
 
 EVERY = {
-    ("pythia-160m", "free_lunch", 1): ("bf16", "chunked_cross_entropy", "no_wrapper", "fused_adam"),
-    ("roberta", "free_lunch+checkpointing", 1): ("fused_attention", "chunked_cross_entropy", "selective_checkpointing"),
+    ("pythia-160m", "free_lunch", 1): ("bf16", "no_wrapper", "fused_adam"),
+    ("roberta", "free_lunch+checkpointing", 1): ("fused_attention", "selective_checkpointing"),
     ("convnext", "free_lunch", 1): ("bf16", "channels_last", "no_wrapper"),
-    ("mamba", "free_lunch", 1): ("bf16_weights", "chunked_cross_entropy", "fused_adam"),
+    ("mamba", "free_lunch", 1): ("bf16_weights", "fused_adam"),
     ("pythia-1b", "free_lunch", 2): ("bf16_weights",),
     ("vit", "free_lunch+checkpointing+fsdp_2", 2): ("bf16", "fused_adam", "selective_checkpointing"),
-    ("pythia-160m", "free_lunch+fsdp_3", 2): ("bf16", "chunked_cross_entropy"),
+    ("pythia-160m", "free_lunch+fsdp_3", 2): ("bf16",),
     ("roberta", "free_lunch+fsdp_2", 2): ("fused_attention",),
     ("roberta", "free_lunch+zero_1", 2): ("fused_attention",),
     ("vit", "free_lunch+zero_2", 2): ("bf16",),
-    ("pythia-1b", "free_lunch+checkpointing+zero_3", 2): ("chunked_cross_entropy", "selective_checkpointing"),
+    ("pythia-1b", "free_lunch+checkpointing+zero_3", 2): ("selective_checkpointing",),
 }
 
 
@@ -264,7 +272,7 @@ def wrong(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", [("chunked_cross_entropy",), ("bf16",)])
+@pytest.mark.parametrize("parts", [("fused_adam",), ("bf16",)])
 @pytest.mark.parametrize("method", ["dropped", "shifted"])
 def test_the_check_finds_a_dropped_gradient_and_shifted_labels(
     method: str, parts: tuple[str, ...], wrong: Callable[..., TrainingCheck]
@@ -285,21 +293,13 @@ def test_the_check_counts_weights_and_moments() -> None:
     assert lost.fault.startswith("the loss of step 2 is nan")
 
 
-def test_of_logits_in_chunks_one_chunk_is_predicted_whatever_the_micro_batch() -> None:
-    """At its peak a chunk is there in half precision and, as logits and their gradient, in fp32."""
+def test_of_logits_in_chunks_a_sequence_takes_what_its_hidden_states_do() -> None:
     recipe = models.find("pythia-1b")
     whole = traces.find(recipe.id, "custom", shipped()[-1])
-    chunked = adapted(recipe, whole, ("chunked_cross_entropy",), True)
-    more = chunked.rest.cost("head").fixed - whole.rest.cost("head").fixed
-    assert more == (2 + 4 + 4) * 2048 * 50_304
-    assert chunked.rest.cost("head").each < 0.05 * whole.rest.cost("head").each
-
-
-@pytest.mark.slow
-def test_logits_in_chunks_take_less_memory_than_whole_ones(one_cpu: None, in_ranks: Callable[..., list[Any]]) -> None:
-    [whole], [chunked] = (in_ranks("peak_of_loss", chunked=chunked) for chunked in (False, True))
-    assert chunked["peak"] < 0.6 * whole["peak"]
-    assert chunked["loss"] == pytest.approx(whole["loss"], rel=1e-5)
+    fused = adapted(recipe, whole, ("fused_cross_entropy",), True)
+    assert fused.rest.cost("head").fixed == whole.rest.cost("head").fixed
+    assert whole.rest.cost("head").each > 8 * 2048 * 50_304
+    assert fused.rest.cost("head").each < 0.05 * whole.rest.cost("head").each
 
 
 # --- A run ---
@@ -436,7 +436,18 @@ def test_an_exported_script_trains_with_the_parts_of_the_run(finished: tuple[Pat
     assert "with free_lunch on" in repro("export", str(finished[0]), "--out", str(tmp_path / "usual")).stdout
 
 
-def test_the_page_has_every_part_with_its_class_and_library() -> None:
-    page = (ROOT / "docs" / "modern.md").read_text()
+def test_the_page_has_every_part_as_the_code_describes_it() -> None:
+    page = documentation("docs/own-model.md")
     for part in PARTS:
-        assert f"| `{part.name}` | {part.kind} | {part.library} |" in page, part.name
+        row = f"| `{part.name}` | {part.kind} | {part.library} | {part.what} | {part.source} |"
+        assert row in page
+
+
+def test_the_page_has_how_much_faster_an_h100_is_predicted_to_be() -> None:
+    rows = [row for row in answer("predict", "--methods", "modern") if (row["gpu"], row["gpus"]) == ("H100", 1)]
+    exact, every = (
+        sorted(row["free lunch, predicted days"] / days for row in rows if (days := row[f"{name}, predicted days"]))
+        for name in ("modern:exact", "modern")
+    )
+    shown = f"{exact[0]:.2f} to {exact[-1]:.2f} times as fast with exact parts, and {every[0]:.2f} to {every[-1]:.2f}"
+    assert shown in documentation("docs/own-model.md")

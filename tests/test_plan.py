@@ -295,7 +295,7 @@ def test_a_tiny_trial_takes_a_tenth_of_a_second_a_round_and_longer_where_it_comp
 def test_the_page_on_the_paper_has_the_estimates_for_one_and_for_eight_of_its_gpus(
     methods: Methods, command: str
 ) -> None:
-    [line] = [each for each in (ROOT / "docs" / "paper.md").read_text().splitlines() if f"| {command} |" in each]
+    [line] = [each for each in (ROOT / "docs" / "artifact.md").read_text().splitlines() if f"| {command} |" in each]
     output = re.findall(r"on (one|eight) (\d+) to (\d+) (minutes|hours)", line)
     assert [count for count, *_ in output] == ["one", "eight"]
     if methods == "published":

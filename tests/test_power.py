@@ -145,10 +145,7 @@ def test_the_pool_gives_the_power_that_the_documentation_tells() -> None:
         assert f"| {name} | {' | '.join(cells)} |" in output
     of_check = windows[-1]
     found, itself = rows["5 % slower", of_check], rows["copy", of_check]
-    readme = documentation("README.md")
-    assert f"a slowdown of 5 % is called in {found['regressed']} of 200, after {found['pairs']:.0f} pairs" in readme
     after = (
         f"ends after {found['pairs']:.0f} pairs in the mean, and one of the stack itself, which it calls `unchanged` in"
     )
     assert f"{after} {itself['unchanged']} of 200, after {itself['pairs']:.0f}" in documentation("docs/upgrades.md")
-    assert f"the stack itself in {itself['regressed'] + itself['improved']} of 200" in readme

@@ -324,7 +324,7 @@ def test_the_page_says_how_near_the_ratio_is_in_table_4() -> None:
         if alone and all_ and one.days and cell.days:
             off[count].append(abs(one.days * all_ / alone / cell.days - 1))
     said = listing([f"{median(each):.1%}".replace("%", " %") for each in off.values()])
-    page = documentation("docs/projection.md")
+    page = documentation("docs/prediction.md")
     assert f"prints for one GPU, multiplied like that, are {said} off in the median from those for 2, 4 and 8" in page
 
 
@@ -377,7 +377,7 @@ def test_the_page_says_how_few_printed_cells_offload_on_several_gpus() -> None:
     several = sorted(off[True])
     numbers = f"{len(several) + len(off[False])} offload, {len(several)} of them on several GPUs"
     far = f"{len(several[1:])} of these {len(several)} take {several[1]:.1f} to {several[-1]:.1f} times as long"
-    page = documentation("docs/projection.md")
+    page = documentation("docs/prediction.md")
     assert numbers in page
     assert far in page
 

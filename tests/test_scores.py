@@ -107,8 +107,8 @@ def test_programs_get_a_row_for_each_measurement_with_its_source(rows: list[dict
     assert {row["what"] for row in rows} >= {scores.RECORD, scores.BEFORE}
     h200 = [row for row in rows if row["what"] == scores.RECORD]
     assert {str(row["source"]).split("/")[1] for row in h200} == {"h200"}
-    assert len(h200) == 7
-    assert sum(row["what"] == scores.BEFORE for row in rows) == 20
+    assert len(h200) == 11
+    assert sum(row["what"] == scores.BEFORE for row in rows) == 23
 
 
 def test_people_see_at_most_seven_fitted_numbers_and_the_ten_worst() -> None:

@@ -32,12 +32,12 @@ from repro.measure.clock import Clock, Watch, kernel_path, optimizer_path, synch
 from repro.measure.engine import modern
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor, torch_optimizer
 from repro.measure.engine.plain import PlainEngine
-from repro.measure.memory import Peak
+from repro.measure.method import UnfitError
 from repro.measure.rank import SEED, Rank
 from repro.measure.rank_reports import Report
 from repro.models import pythia
 from repro.models.adversarial import Adversaries
-from repro.models.objective import ImageClassification
+from repro.models.objective import ImageClassification, LanguageModelling
 from repro.models.recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
 from repro.models.transformer import TextShape
 from repro.paper.deepspeed import configuration
@@ -142,18 +142,6 @@ def train(
     }
 
 
-def peak_of_loss(rank: Rank, chunked: bool) -> dict[str, float]:
-    """The loss of a head of 8,192 words on 16,384 tokens, and the bytes that it and its gradients take."""
-    head = nn.Linear(64, 8192)
-    hidden, targets = torch.randn(16_384, 64, requires_grad=True), torch.randint(8192, (16_384,))
-    if chunked:
-        head.__class__ = modern._ChunkedHead
-    peak = Peak(cuda=False)
-    loss = head(hidden, targets) if chunked else nn.functional.cross_entropy(head(hidden).float(), targets)
-    loss.backward()
-    return {"loss": float(loss), "peak": peak.bytes()}
-
-
 def train_by_hand(
     rank: Rank, recipe: str, folder: str, examples: int, steps: int = 3, clip: float | None = None
 ) -> dict[str, Any]:
@@ -175,6 +163,55 @@ def train_by_hand(
         losses.append(loss.item())
     numpy.savez(Path(folder) / f"{rank.index}.npz", start=start, end=_flat(list(module.parameters())))
     return {"losses": losses}
+
+
+def with_fused_loss(rank: Rank, config: dict[str, Any] | None, recipe: str = "") -> str:
+    """Why a Gemma of this configuration, or a tiny recipe, cannot take Liger's loss; "fits" where only Liger lacks."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    model = LanguageModelling(Gemma2ForCausalLM(Gemma2Config(**config))) if config else None
+    try:
+        modern._with_fused_loss(model or models.find(recipe, "tiny").build(False, "sdpa"), torch.bfloat16)
+    except UnfitError as error:
+        return str(error)
+    except ModuleNotFoundError as error:
+        return "fits" if error.name and error.name.startswith("liger_kernel") else str(error)
+    return "fits"
+
+
+class _OneGradient(torch.autograd.Function):
+    """The sum of two biases, whose gradients are one buffer, as a compiled backward pass may return them."""
+
+    @staticmethod
+    def forward(ctx: Any, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one + other
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        buffer = gradient.clone()
+        return buffer.view(-1), buffer.view(-1)
+
+
+class _TwoBiases(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
+
+    def forward(self, **batch: torch.Tensor) -> torch.Tensor:
+        return _OneGradient.apply(self.one, self.other).sum()
+
+
+def gradients_of_two_biases(rank: Rank, steps: int) -> list[list[float]]:
+    """The gradients of biases that share a buffer after each step of three micro-steps, before the update."""
+    recipe = dataclasses.replace(models.find("vit", "tiny"), build=lambda kernels, attention: _TwoBiases())
+    built = engine.build(recipe, Settings.parse("naive"), rank, 1, False, tf32=False)
+    found = []
+    for _ in range(steps):
+        for number in range(3):
+            built.micro_step({}, reduce=number == 2)
+        found.append([weight.grad.max().item() for weight in built.module.parameters() if weight.grad is not None])
+        built.update()
+    return found
 
 
 def ways_to_update(rank: Rank) -> list[str]:

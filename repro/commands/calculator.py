@@ -55,7 +55,9 @@ def read_storage(size: str | None, unit: str, prices: PriceList) -> float:
         return 0.0
     gigabytes, price = formats.bytes_(size, "--storage") / 1e9, prices.storage
     if price is None:
-        raise UserError(f"--storage {size} needs the price of a GB and month: [[storage]] in --prices, docs/prices.md")
+        raise UserError(
+            f"--storage {size} needs the price of a GB and month: [[storage]] in --prices, docs/own-prices.toml"
+        )
     return gigabytes * price.price * _rate(f"--storage {size}", price.currency, unit, prices) / _HOURS_A_MONTH
 
 

@@ -33,7 +33,7 @@ _OF_A_MODEL: dict[str, str | None] = dict.fromkeys(
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [MODEL] [OPTIONS]"
-    parser.epilog = "SUM is 8000, 0.13EUR, or 7000..9000 where it is uncertain. Prices of your own: docs/prices.md."
+    parser.epilog = "SUM is 8000, 0.13EUR, or 7000..9000 where uncertain. Prices of your own: docs/own-prices.toml."
     add_model(parser, "a recipe, see recipes")
     add = parser.add_argument
     add("--terms", choices=("own", "rent", "either"), help="machines to buy (the default), to rent, or both")
@@ -45,7 +45,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_measured_days(parser)
     add_by(parser)
     add_stack(parser, "today")
-    add("--methods", choices=("modern", "modern:exact"), help="days with the parts of today's software: docs/modern.md")
+    add("--methods", choices=("modern", "modern:exact"), help="days with parts of today's software: docs/own-model.md")
     add("--prices", type=formats.path, metavar="FILE", help="TOML with prices of your own, which replace ours")
     add("--currency", metavar="CODE", help="currency of all sums, such as EUR (default: USD)")
     add("--interrupted-every", metavar="12h", help="count spot instances, interrupted so often: [[spot]] in --prices")
@@ -153,7 +153,9 @@ def _interruptions(every: str | None, prices: PriceList, measured: float | None)
     option = f"--interrupted-every {every}"
     between = formats.seconds(every, "--interrupted-every") / 3600
     if prices.spot is None:
-        raise UserError(f"{option} needs the times of a restart and a checkpoint: [[spot]] in --prices, docs/prices.md")
+        raise UserError(
+            f"{option} needs the times of a restart and a checkpoint: [[spot]] in --prices, docs/own-prices.toml"
+        )
     checkpoint = measured or prices.spot.checkpoint
     if checkpoint is None:
         raise UserError(f"{option} needs checkpoint in [[spot]] of --prices, or --measured with a folder of train.py")

@@ -46,7 +46,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add(
         "--methods",
         choices=get_args(ModernMethods),
-        help="also settings with parts of today's training software, measured or predicted: see docs/modern.md "
+        help="also settings with parts of today's training software, measured or predicted: see docs/own-model.md "
         "(default: without)",
     )
     add("--gpu", metavar="NAME", help="the GPU to train on (default: the one of DIR that is the fastest)")

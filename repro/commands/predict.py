@@ -67,7 +67,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--methods",
         choices=get_args(Methods),
         help="settings to predict (default: all); modern: also with the parts of today's training software, see "
-        "docs/modern.md, without --gpu for Table 1",
+        "docs/own-model.md, without --gpu for Table 1",
     )
     add_measured_days(parser)
     parser.add_argument(
@@ -203,8 +203,8 @@ def _modern_table(format: Format, names: set[str]) -> int:
     about = (
         f"Predicted, not measured, {report.from_traces(traces.shipped()[-1])}: the fastest settings of the search on "
         "each machine, in true days, without parts and with those that are predicted to bring something. What parts do "
-        "follows from the models' code and from their sources (docs/modern.md); no record with parts was measured on a "
-        "GPU yet. A dash is infeasible."
+        "follows from the models' code and from their sources (docs/own-model.md); no record with parts was measured "
+        "on a GPU yet. A dash is infeasible."
     )
     print(answered(answer, [render(shown, format), prose(about, format)], format))
     return 0

@@ -59,7 +59,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="published: naive and Appendix J's settings of each cell (default on GPUs); naive; free-lunch; all: naive "
         "and the paper's whole search; modern: free lunch with the parts of today's training software that make it "
         "faster here, modern:exact those with the same arithmetic alone, modern+PART+PART these parts (see "
-        "docs/modern.md); default without a GPU: naive and free lunch, and all for pythia-1b on several processes",
+        "docs/own-model.md); default without a GPU: naive and free lunch, and all for pythia-1b on several processes",
     )
     add(
         "--search",
@@ -90,7 +90,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE.py:METHOD",
         help="also measure with this method of your own, against the same settings without it; several times for "
-        "several, FILE.py:A+B for both together (without --methods: free lunch alone); see docs/own-method.md",
+        "several, FILE.py:A+B for both together (without --methods: free lunch alone); see docs/own-model.md",
     )
     add(
         "--micro-batches",
@@ -115,7 +115,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--project",
         metavar="2,4,8",
         help="also project to so many GPUs, or processes, which need not exist: from one rank of them, or where "
-        "nothing is sharded from a trial on fewer; see docs/projection.md",
+        "nothing is sharded from a trial on fewer; see docs/prediction.md",
     )
     add("--check-projection", action="store_true", help="also project what is measured, and report the error")
     add("--strict-projection", action="store_true", help="let a projected cell that differs fail the run")

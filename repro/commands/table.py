@@ -57,7 +57,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--methods",
         choices=("modern",),
-        help="with --by true, Table 1 by the days that today's software is predicted to take: docs/modern.md",
+        help="with --by true, Table 1 by the days that today's software is predicted to take: docs/own-model.md",
     )
     add_format(parser, (*FORMATS, "latex"))
 

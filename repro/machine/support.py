@@ -207,7 +207,7 @@ def _of_part(name: str, recipe: Recipe, settings: Settings, count: int, stack: S
         "fused_adam": [
             (settings.library == "fsdp" and half == "fp16", "cannot be stepped by FSDP's gradient scaler in fp16")
         ],
-        "chunked_cross_entropy": [no_text],
+        "fused_cross_entropy": [no_text, (half != "bf16", "needs training in bf16: add bf16")],
         "channels_last": [(not isinstance(recipe.inputs, Images), f"serves image models, not {recipe.name}")],
         "no_wrapper": [(count > 1, f"is for one device, these are {count}")],
         "selective_checkpointing": [(not settings.checkpointing, "needs activation checkpointing, which is off")],

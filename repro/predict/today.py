@@ -10,7 +10,7 @@ from repro.console import UserError
 from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.settings import Settings, search_space
 from repro.paper.tables import Cell, cells
-from repro.parts import BY_NAME, in_order
+from repro.parts import exact, in_order
 
 from .. import models
 from ..models.recipe import Recipe
@@ -53,14 +53,14 @@ def today(recipe: Recipe, machine: Machine, constants: Constants, stack: Traced)
 
 
 def _grown(recipe: Recipe, start: Forecast, constants: Constants, stack: Traced, exact_only: bool) -> Forecast:
-    """Add the part that is predicted to bring most, again and again, as long as one brings something."""
+    """Add what is predicted to bring most, again and again, as long as one brings something."""
     best, machine = start, start.machine
     while best.days is not None:
         settings = best.settings
         tried = [
-            forecast(recipe, machine, replace(settings, parts=in_order([*settings.parts, name])), constants, stack)
-            for name in applicable(recipe, settings, machine.world, machine.capability)
-            if not exact_only or BY_NAME[name].kind == "exact"
+            forecast(recipe, machine, replace(settings, parts=in_order([*settings.parts, *added])), constants, stack)
+            for added in applicable(recipe, settings, machine.world, machine.capability)
+            if not exact_only or exact(added)
         ]
         found = ranked(tried)[0] if tried else best
         if found.days is None or not is_worth(found.days.value, best.days.value):

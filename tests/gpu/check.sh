@@ -22,7 +22,7 @@ PYTHONPATH=$scratch/flash-attn tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --m
 parts=modern+bf16+bf16_weights+fused_attention+channels_last+fp8+no_wrapper+fused_adam
 tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods "$parts" --models pythia-160m,roberta,convnext,mamba \
     --out "$scratch/modern" >/dev/null
-parts=modern+bf16+chunked_cross_entropy+fused_adam+cuda_graphs
+parts=modern+bf16+fused_cross_entropy+fused_adam+cuda_graphs
 tests/gpu/run.sh "$gpu,2" --gpus 2 --scale tiny --methods "$parts" --models pythia-160m --out "$scratch/modern-2" >/dev/null
 tests/gpu/run.sh "$gpu" --gpus 1 --scale paper --methods naive --out "$scratch/naive" >/dev/null
 tests/gpu/run.sh "$gpu" predict --gpu H200 --methods naive --format json >"$scratch/predicted.json"

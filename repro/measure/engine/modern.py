@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
-
-from repro.parts import CHUNK
+from torch.nn.functional import cross_entropy, linear
 
 from ..method import Method, UnfitError
 
 if TYPE_CHECKING:
     from ...models.recipe import Optimizer, Recipe
 
-_CHUNKED = "chunked_cross_entropy"
+_FUSED_LOSS = "fused_cross_entropy"
 _IGNORED = -100  # targets that transformers leaves out of the loss
 _LOOKED_AT = 64  # tokens on which an output layer is tried out
 
@@ -29,7 +27,7 @@ def methods(parts: tuple[str, ...], recipe: Recipe, device: torch.device, precis
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
     known: dict[str, Callable[[], Method]] = {
         "fused_attention": lambda: Method(module=_fused_attention),
-        _CHUNKED: lambda: Method(module=partial(_with_chunked_head, dtype=dtype), loss=_loss_of_head),
+        _FUSED_LOSS: lambda: Method(module=partial(_with_fused_loss, dtype=dtype), loss=_loss_of_head),
         "channels_last": lambda: Method(module=_channels_last),
         "fp8": lambda: Method(module=_fp8),
         "fused_adam": lambda: Method(optimizer=_fused_adam),
@@ -91,7 +89,7 @@ def _fp8(model: Any) -> nn.Module:
 # --- The output layer and cross entropy, together ---
 
 
-def _with_chunked_head(model: Any, dtype: torch.dtype) -> nn.Module:
+def _with_fused_loss(model: Any, dtype: torch.dtype) -> nn.Module:
     """Have a transformers model return what its output layer takes in place of logits: that layer becomes one that
     computes the loss once it is given targets. Its weights and their names stay, so that they are sharded as before.
 
@@ -101,7 +99,7 @@ def _with_chunked_head(model: Any, dtype: torch.dtype) -> nn.Module:
     layer = find() if find is not None else None
     if type(layer) is not nn.Linear:
         raise UnfitError(
-            f"the part {_CHUNKED} serves language models of transformers with a linear output layer, this one's is "
+            f"the part {_FUSED_LOSS} serves language models of transformers with a linear output layer, this one's is "
             f"{type(layer).__name__ if layer is not None else 'not known'}"
         )
     model.eval()  # without dropout
@@ -111,20 +109,22 @@ def _with_chunked_head(model: Any, dtype: torch.dtype) -> nn.Module:
     with torch.no_grad(), torch.autocast(where.type, dtype, enabled=dtype is not torch.float32):
         layer.weight.mul_(_LOOKED_AT)  # large logits show what is done to them; a power of two can be taken back
         usual = model(**batch).item()
-        layer.__class__ = _ChunkedHead
+        head: Any = layer
+        head.__class__, head.loss = _HeadWithLoss, _whole_loss
         changed = _loss_of_head(model, batch).item()
         layer.weight.div_(_LOOKED_AT)
     model.train()
     if not math.isclose(usual, changed, rel_tol=0.01):
         raise UnfitError(
-            f"the part {_CHUNKED} serves models whose loss is the cross entropy of their output layer: it is "
+            f"the part {_FUSED_LOSS} serves models whose loss is the cross entropy of their output layer: it is "
             f"{changed:.4g} where this model's own loss is {usual:.4g}"
         )
+    head.loss = ligers_loss()
     return model
 
 
 def _loss_of_head(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    """Return the mean loss of a language model whose output layer is a `_ChunkedHead`."""
+    """Return the mean loss of a language model whose output layer computes the loss."""
     language_model, labels = model.model, batch["labels"]
     hidden = language_model(input_ids=batch["input_ids"]).logits
     if "ForMaskedLM" not in type(language_model).__name__:  # the last position predicts nothing
@@ -132,101 +132,26 @@ def _loss_of_head(model: Any, batch: dict[str, Tensor]) -> Tensor:
     return language_model.get_output_embeddings()(hidden.flatten(0, 1), labels.flatten())
 
 
-class _ChunkedHead(nn.Linear):
-    """An output layer that returns its input or, given targets, the mean cross entropy."""
+class _HeadWithLoss(nn.Linear):
+    """An output layer that returns its input or, given targets, the mean cross entropy, by `loss`."""
+
+    loss: Callable[..., Tensor]
 
     def forward(self, hidden: Tensor, targets: Tensor | None = None) -> Tensor:
-        if targets is None:
-            return hidden
-        kind, dtype = hidden.device.type, self.weight.dtype
-        if torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)
-        total = _ChunkedLoss.apply(hidden, self.weight, self.bias, targets, dtype)
-        return total / (targets != _IGNORED).sum()
+        return hidden if targets is None else self.loss(self.weight, hidden, targets, self.bias)
 
 
-class _ChunkedLoss(torch.autograd.Function):
-    """The summed cross entropy of an output layer, in chunks of tokens. In bf16 and fp32 the gradients are computed
-    with the loss, from the same logits. Gradients of fp16 need the loss scale, which only the backward pass has: there
-    the logits are computed again."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, dtype: torch.dtype
-    ) -> Tensor:
-        ctx.dtype, ctx.early = dtype, dtype is not torch.float16
-        total = hidden.new_zeros((), dtype=torch.float32)
-        # Without a graph, such as in validation, there is nothing to differentiate.
-        if not ctx.early or not any(ctx.needs_input_grad):
-            half = weight.to(dtype)
-            for piece, wanted in _chunks(hidden, targets):
-                total += _piece(piece, half, bias, wanted, dtype)[0]
-            ctx.save_for_backward(hidden, weight, bias, targets)
-            return total
-        total, *gradients = _differentiated(hidden, weight, bias, targets, dtype, None)
-        ctx.save_for_backward(*gradients)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.early:
-            gradients = [None if each is None else each * upstream.to(each.dtype) for each in ctx.saved_tensors]
-        else:
-            hidden, weight, bias, targets = ctx.saved_tensors
-            _, *gradients = _differentiated(hidden, weight, bias, targets, ctx.dtype, upstream)
-        return (*gradients, None, None)
+def _whole_loss(weight: Tensor, hidden: Tensor, targets: Tensor, bias: Tensor | None) -> Tensor:
+    return cross_entropy(linear(hidden, weight, bias).float(), targets, ignore_index=_IGNORED)
 
 
-def _chunks(hidden: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
-    return list(zip(hidden.split(CHUNK), targets.split(CHUNK), strict=True))
+def ligers_loss() -> Callable[..., Tensor]:
+    """Return Liger's mean cross entropy of an output layer's weight, its input, the targets and, if any, the bias."""
+    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
 
-
-def _piece(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the summed loss of a chunk, its logits in fp32, and the logarithms of their sums of exponentials."""
-    logits = linear(hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)).float()
-    sums = logits.logsumexp(dim=1)
-    own = logits.gather(1, targets.clamp(min=0)[:, None])[:, 0]
-    return ((sums - own) * (targets != _IGNORED)).sum(), logits, sums
-
-
-def _differentiated(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    dtype: torch.dtype,
-    upstream: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return the summed loss and its gradients, times `upstream` where given, as autocast rounds them: products in
-    `dtype`, sums over chunks in fp32."""
-    half = weight.to(dtype)
-    total = hidden.new_zeros((), dtype=torch.float32)
-    of_weight = torch.zeros_like(weight, dtype=torch.float32)
-    of_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
-    of_hidden = []
-    for piece, wanted in _chunks(hidden, targets):
-        loss, logits, sums = _piece(piece, half, bias, wanted, dtype)
-        total = total + loss
-        counts = (wanted != _IGNORED)[:, None]
-        gradient = (logits - sums[:, None]).exp()
-        gradient.scatter_add_(1, wanted.clamp(min=0)[:, None], -torch.ones_like(sums)[:, None])
-        gradient = gradient * counts
-        if upstream is not None:
-            gradient = gradient * upstream
-        rounded = gradient.to(dtype)
-        of_hidden.append((rounded @ half).to(hidden.dtype))
-        of_weight = of_weight + rounded.T @ piece.to(dtype)
-        if of_bias is not None:
-            of_bias = of_bias + rounded.sum(dim=0, dtype=torch.float32)
-    bias_dtype = None if bias is None else bias.dtype
-    return (
-        total,
-        torch.cat(of_hidden),
-        of_weight.to(weight.dtype),
-        None if of_bias is None else of_bias.to(bias_dtype),
-    )
+    loss = LigerFusedLinearCrossEntropyLoss(ignore_index=_IGNORED, accum_dtype=torch.float32)
+    # Left as it is by torch.compile, which fails on its products in two precisions.
+    return torch.compiler.disable(loss.forward)
 
 
 # --- What an engine does otherwise ---

@@ -22,6 +22,7 @@ class PlainEngine(Engine):
     """An engine with torch's mixed precision: fp32 weights, autocast, and a scaled loss in fp16."""
 
     _graphed = False  # whether CUDA graphs run, which overwrite what they returned
+    _separate = False  # whether each weight is known to have a gradient of its own
 
     def _wrap(self, compiled: bool) -> None:
         self.module.to(self.rank.device)
@@ -54,6 +55,9 @@ class PlainEngine(Engine):
                 with torch.autocast(self.rank.device.type, dtype=HALF.get(self.precision), enabled=casts):
                     loss = self.forward(**batch)
             self.scaler.scale(loss / self.accumulation).backward()
+        if not self._separate:
+            separate_gradients(self.module)
+            self._separate = True
         return loss.detach().clone() if self._graphed else loss.detach()
 
     def update(self) -> None:
@@ -73,3 +77,20 @@ class PlainEngine(Engine):
 
     def held(self) -> Held:
         return Held(sum(weight.numel() for weight in self.module.parameters()), adam_moments(self.adam))
+
+
+def separate_gradients(module: nn.Module) -> None:
+    """Give each weight a gradient of its own, now and after later backward passes.
+
+    A compiled backward pass may return one buffer as the gradients of several weights, such as those of two biases
+    whose outputs are added (torch 2.11, Pythia on an H200): autograd then takes it as each one's gradient, and whatever
+    is added, unscaled or clipped in place counts for each of them.
+    """
+    seen = set()
+    for weight in module.parameters():
+        if weight.grad is None:
+            continue
+        if weight.grad.data_ptr() in seen:
+            weight.grad = weight.grad.clone()
+            weight.register_hook(torch.clone)
+        seen.add(weight.grad.data_ptr())
