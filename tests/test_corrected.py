@@ -20,9 +20,9 @@ from repro.paper.tables import TABLES, Table, cells, published_settings
 from repro.predict.forecast import best_of_search
 from repro.predict.traces import PAPER_STACK, shipped
 from repro.record import Record
-from repro.report.blocks import Grid
+from repro.report.blocks import Grid, Report
 from repro.report.markdown import markdown
-from repro.report.sections import Report, compose
+from repro.report.sections import compose
 from repro.run.corrected import corrected_table, summary
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 

@@ -37,11 +37,25 @@ from repro.paper.settings import NAIVE, search_space
 from repro.paper.tables import cells
 from repro.record import Status, derive
 from repro.report.again import run_words
-from repro.report.blocks import Bullets, Entry, Facts, Figure, Fold, Grid, Heading, Kind, Panel, Row, Sentence, Table
+from repro.report.blocks import (
+    Bullets,
+    Entry,
+    Facts,
+    Figure,
+    Fold,
+    Grid,
+    Heading,
+    Kind,
+    Panel,
+    Report,
+    Row,
+    Sentence,
+    Table,
+)
 from repro.report.charts import Scale, beside, chart, described, looks
 from repro.report.markdown import markdown
 from repro.report.page import page
-from repro.report.sections import Report, compose
+from repro.report.sections import compose
 from repro.report.trials import legend, nearest_paper_gpu, notes, trial_rows
 from repro.report.write import write
 from repro.run.plan import Options
@@ -1010,3 +1024,11 @@ def test_a_model_of_ones_own_begins_with_its_days_and_names_no_cell_of_the_paper
     assert output.startswith("llama-1a63bce6 takes 3.6 days on 1 x H100 with free_lunch settings.\n")
     assert "288 cells" not in output
     assert "of its 144 cells" not in output
+
+
+def test_whole_steps_that_were_timed_too_are_one_note() -> None:
+    whole, other = (record("vit", "naive", 10.0, count=count) for count in (1, 2))
+    for one, error in ((whole, 0.01), (other, -0.03)):
+        one.observed = replace(one.observed, extrapolation_error=error)
+    said = "Whole training steps were timed too in 2 of 2 trials: the extrapolated step is -1.0% off in the median"
+    assert notes([whole, other]) == [f"{said}, from -3.0% to +1.0%."]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from repro.report.blocks import Report
 from repro.report.page import page
-from repro.report.sections import Report, compose
+from repro.report.sections import compose
 from repro.run.reading import read
 from repro.run.verdict import within
 from tests.command_line import answer, record, repro, results_folder

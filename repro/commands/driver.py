@@ -18,7 +18,8 @@ from ..console import DATA, FAILED, INSTALLED, INTERRUPTED, NOTHING_COMPARED, OK
 from ..formats import Format
 from ..machine.devices import name_of
 from ..record import Record, Trial
-from ..report.sections import Report, compose
+from ..report.blocks import Report
+from ..report.sections import compose
 from ..report.terminal import printed
 from ..report.write import write
 from ..run.parts_search import ModernSearch, search_name

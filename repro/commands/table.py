@@ -30,7 +30,7 @@ from ..predict.audit import audit
 from ..predict.hardware import Machine
 from ..predict.traces import of_stack
 from ..record import BY_DAYS, CLOCKS, DEFAULT, Clock
-from ..report.sections import VERDICTS
+from ..report.grids import VERDICTS
 from ..report.tables import NUMBERS, Rows, layout, rows
 from ..run.corrected import WORTH_SAYING, Corrected
 from ..run.reading import Joined, add_measured, measured

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from ..formats import listing
 from ..paper.tables import COUNTS
+from ..run.reading import Joined
+from ..run.verdict import Verdict
 
 Rows = Sequence[dict[str, Any]]
-Origin = Literal[
-    "measured", "published", "measured and published", "computed", "predicted", "measured and predicted", "answered"
-]
+Origin = Literal["measured", "published", "computed", "predicted", "measured and predicted", "answered"]
 Kind = Literal["dots", "bars", "fields", "marks", "lines"]
 
 
@@ -176,3 +176,23 @@ class Figure:
 
 
 Block = Heading | Sentence | Counts | Bullets | Facts | Table | Fold | Grid | Figure
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report of runs, or of the published numbers alone where `runs` is None."""
+
+    title: str
+    blocks: Sequence[Block]
+    verdicts: Sequence[Verdict]
+    runs: Joined | None = None
+
+    @property
+    def answer(self) -> list[str]:
+        """Return the sentences with which it begins."""
+        return [block.text for block in self.blocks if isinstance(block, Sentence) and block.leads]
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what limits the answer, the most important first."""
+        return [line for block in self.blocks if isinstance(block, Bullets) and block.notes for line in block.lines]

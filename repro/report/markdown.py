@@ -9,8 +9,7 @@ from ..claims import CLAIMS
 from ..console import code
 from ..console import markdown as escaped
 from ..formats import by_machine, render
-from .blocks import Block, Bullets, Counts, Entry, Facts, Figure, Fold, Grid, Heading, Sentence, Table
-from .sections import Report
+from .blocks import Block, Bullets, Counts, Entry, Facts, Figure, Fold, Grid, Heading, Report, Sentence, Table
 
 
 def markdown(report: Report) -> str:

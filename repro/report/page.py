@@ -10,10 +10,25 @@ from typing import Any
 from .. import __version__
 from ..formats import cell_text, counted
 from ..paper.tables import COUNTS
-from .blocks import Block, Bullets, Counts, Entry, Facts, Figure, Fold, Grid, Heading, Panel, Rows, Sentence, Table
+from .blocks import (
+    Block,
+    Bullets,
+    Counts,
+    Entry,
+    Facts,
+    Figure,
+    Fold,
+    Grid,
+    Heading,
+    Panel,
+    Report,
+    Rows,
+    Sentence,
+    Table,
+)
 from .charts import chart
+from .grids import SYMBOLS
 from .html import Html, h, text
-from .sections import SYMBOLS, Report
 
 _NOTES = 3  # that are in sight
 _PAPER = "$100K or 100 Days: Trade-offs when Pre-Training with Academic Resources"

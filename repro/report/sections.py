@@ -5,34 +5,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from .. import command, datafile, models
-from ..claims import CLAIMS, Checked, check_all, origins
-from ..claims.working import shown
+from .. import models
 from ..formats import counted, from_to, listing, percent, significant, tallied, were
 from ..machine.environment import Environment
 from ..machine.packages import PACKAGES
 from ..paper.gpus import paper_gpus
 from ..paper.settings import NAIVE, Settings, search_space
-from ..paper.tables import COUNTS, TABLES, TOLERANCE, cells, printed
-from ..paper.tables import Table as TableNumber
+from ..paper.tables import TABLES, TOLERANCE
 from ..predict.audit import (
-    IMPLAUSIBLE,
-    WITHOUT_QUEUE,
-    Audited,
-    audit,
     audit_measured,
-    queue_rows,
-    queue_summary,
-    without_queue,
 )
 from ..predict.audit import summary as audit_summary
-from ..record import BY_CLOCK, BY_DAYS, DAYS, DEFAULT, Record, days_text, other
-from ..run import corrected
-from ..run.corrected import Corrected, corrected_table
+from ..record import BY_CLOCK, BY_DAYS, DAYS, Record, other
 from ..run.reading import Joined, Reading, join
 from ..run.settings_search import Search, searches
 from ..run.verdict import (
@@ -43,47 +30,27 @@ from ..run.verdict import (
     Word,
     differing,
     explain,
-    judge_tables,
     ran_uncompiled,
 )
 from ..validity import Answer
 from .ablation import ABLATION, ablation_rows, ablation_text
 from .again import rerun
-from .blocks import Block, Bullets, Counts, Entry, Facts, Fold, Grid, Heading, Sentence, Table
-from .causes import causes
-from .figures import in_order, machines, of_published, of_run
+from .blocks import Block, Bullets, Counts, Facts, Fold, Heading, Report, Sentence, Table
+from .figures import in_order, machines, of_run
+from .grids import verdict_entry, verdict_grid
 from .methods import LEGEND, method_losses, method_rows
+from .published import another, published, without_gpu
 from .trials import legend, nearest_paper_gpu, notes, projection_errors, settings_text, trial_rows
 
 WITHOUT_TRIALS = "Report of a run without a finished trial"
 _HAD_NO_NUMBER = "had no printed number to compare with"
 
 
-@dataclass(frozen=True)
-class Report:
-    """A report of runs, or of the published numbers alone where `runs` is None."""
-
-    title: str
-    blocks: Sequence[Block]
-    verdicts: Sequence[Verdict]
-    runs: Joined | None = None
-
-    @property
-    def answer(self) -> list[str]:
-        """Return the sentences with which it begins."""
-        return [block.text for block in self.blocks if isinstance(block, Sentence) and block.leads]
-
-    @property
-    def notes(self) -> list[str]:
-        """Return what limits the answer, the most important first."""
-        return [line for block in self.blocks if isinstance(block, Bullets) and block.notes for line in block.lines]
-
-
 def compose(*readings: Reading) -> Report:
     """Return the report of one or several runs, by the clock that judges them. Without a run, report the published
     numbers alone: claims, audit, and the days that one would wait."""
     if not readings:
-        return _published()
+        return published()
     runs = join(*readings)
     records, verdicts = runs.records, runs.verdicts
     found, projected = (in_order(searches(records, runs.clock, origin)) for origin in ("measured", "projected"))
@@ -104,116 +71,6 @@ def compose(*readings: Reading) -> Report:
         [Heading("What is wrong, and what was used", "wrong", "What is wrong"), *wrong] if wrong and not warned else [],
     ]
     return Report(_title(runs), [*chain(*parts)], verdicts, runs)
-
-
-def _published() -> Report:
-    verdicts, rows = judge_tables((), TOLERANCE, DEFAULT), without_queue(audit())
-    checked = check_all(None, DEFAULT)
-    days: dict[TableNumber, list[Corrected]] = {table: corrected_table(table) for table in TABLES}
-    differ = [_claim(one) for one in checked if one.verdict == "differs"]
-    waited = [f"Table {table}: {line}" for table, each in days.items() for line in corrected.summary(each)]
-    elsewhere = [{"table": table} | row for table, each in days.items() for row in corrected.measured_elsewhere(each)]
-    why = [
-        Fold(
-            f"{cause.cause[0].upper()}{cause.cause[1:]}",
-            [
-                Facts(
-                    [
-                        ("for", cause.evidence_for),
-                        ("against", cause.evidence_against),
-                        (cause.state.lower(), cause.settled_by),
-                    ]
-                )
-            ],
-        )
-        for cause in causes(rows, ())
-    ]
-    counted_claims = Counter(one.verdict for one in checked)
-    impossible, implausible = (sum(row.verdict == word for row in rows) for word in ("impossible", "implausible"))
-    counts = [
-        ("holds", "claims hold", counted_claims["holds"] + counted_claims["holds_by_rounding"]),
-        ("differs", "claims differ", counted_claims["differs"]),
-        ("impossible", "days cannot be true", impossible),
-        ("implausible", "days are implausible", implausible),
-    ]
-    blocks: list[Block] = [
-        *(Sentence(f"{line}.", leads=True) for line in findings(checked, rows, days["1"])),
-        Counts(counts),
-        Bullets(
-            [
-                *_another(),
-                origins(checked),
-                f"No run is part of this report: {command()} measures, and {command()} report DIR compares a run.",
-            ],
-            notes=True,
-        ),
-        Heading("What differs from the papers", "differs", "Claims that differ"),
-        Table("Claims that differ", differ, stacked=True, brief=("id", "published", "recomputed", "by true days")),
-        Heading("Printed days that cannot be true", "audit", "Impossible days"),
-        Sentence(audit_summary(rows)),
-        *map(Sentence, queue_summary(rows)),
-        Heading("What may be behind it"),
-        *why,
-        *(_audit_grid(table, rows) for table in TABLES),
-        Table(WITHOUT_QUEUE, queue_rows(rows), folded=True),
-        Heading("Days that one would really wait", "corrected", "True days"),
-        Sentence("Predicted, not the paper's numbers."),
-        *map(Sentence, waited),
-        *(_corrected_grid(table, each) for table, each in days.items()),
-        *([Table(corrected.MEASURED_ELSEWHERE, elsewhere, folded=True)] if elsewhere else []),
-        *_of_figures(of_published()),
-        Heading("Every claim", "claims"),
-        *(
-            Table(heading, rows_, folded=True, stacked=True)
-            for paper, heading in _PAPERS.items()
-            if (rows_ := [_claim(one) for one in checked if one.claim.paper == paper])
-        ),
-        Heading("Run it again", "again"),
-        Facts(rerun((), verdicts, DEFAULT), commands=True),
-    ]
-    return Report("Report on the published numbers", blocks, verdicts)
-
-
-_PAPERS = {
-    "paper": "The paper",
-    "review": "The review of it",
-    "comment": "The comment on renting or buying",
-    "lab": "The lab report on predicting runtimes",
-    "thesis": "The thesis on rented GPUs",
-}
-
-
-def findings(checked: Sequence[Checked], rows: Sequence[Audited], days: Sequence[Corrected]) -> list[str]:
-    """Return what this checkout finds without a GPU."""
-    words = Counter(claim.verdict for claim in checked)
-    impossible = sum(row.verdict == "impossible" for row in rows)
-    return [
-        f"{words['holds'] + words['holds_by_rounding']} of the papers' {len(checked)} claims hold and "
-        f"{words['differs']} differ",
-        f"{impossible} of {len(rows)} printed numbers of days cannot be true",
-        corrected.headline("1", DEFAULT, days).rstrip("."),
-    ]
-
-
-def without_gpu() -> str:
-    """Return a sentence on what this checkout finds without a GPU."""
-    found = findings(check_all(None, DEFAULT), audit(), corrected_table("1"))
-    commands = ("claims", "audit", "table 1 --by true")
-    return f"Without a GPU: {'; '.join(f'{text} ({how})' for text, how in zip(found, commands, strict=True))}."
-
-
-def _claim(one: Checked) -> dict[str, Any]:
-    claim = one.claim
-    return {
-        "claim": claim.statement,
-        "verdict": one.verdict,
-        "published": claim.text,
-        "recomputed": claim.with_unit(shown(one.working.value.value)) if one.working else None,
-        "by true days": claim.with_unit(one.by_true_days.shown) if one.by_true_days else None,
-        "why": one.reason,
-        "where": claim.source,
-        "id": claim.id,
-    }
 
 
 def _title(runs: Joined) -> str:
@@ -331,16 +188,10 @@ def _of_the_paper(records: Sequence[Record]) -> bool:
     return not records or not (_on_cpus(records) or all(models.is_own(record.recipe) for record in records))
 
 
-def _another() -> list[str]:
-    """Return a sentence where the paper's numbers are not those that come with repro."""
-    text = datafile.of_another()
-    return [f"{text[0].upper()}{text[1:]}."] if text else []
-
-
 def _notes(runs: Joined) -> list[str]:
     """Return what limits the answer, the most important first."""
     records, verdicts, environments = runs.records, runs.verdicts, [run.environment for run in runs.runs]
-    lines = _another()
+    lines = another()
     lines += [
         f"The stack is not a lock's, whatever its versions: {reason}."
         for reason in dict.fromkeys(each.lock.reason for each in environments if each.lock.reason)
@@ -434,127 +285,6 @@ def _cell(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-# The words that select a field's colour, each with its symbol and meaning.
-VERDICTS = {
-    "reproduced": ("✓", "reproduced: days agree within the tolerance, or neither can train it"),
-    "faster": ("▼", "faster than printed"),
-    "slower": ("▲", "slower than printed"),
-    "feasibility_differs": ("✗", "feasible in one, out of memory in the other"),
-    "no_reference": ("?", "no reference: the paper's mark is lost, or its jobs had too little host memory"),
-    "not_measured": ("", "not measured"),
-    "projected_reproduced": ("≈✓", "projected, and agrees within the tolerance: verifies nothing"),
-    "projected_faster": ("≈▼", "projected, faster than printed"),
-    "projected_slower": ("≈▲", "projected, slower than printed"),
-    "projected_feasibility_differs": ("≈✗", "projected: feasible in one, out of memory in the other"),
-    "projected_no_reference": ("≈?", "projected, without a printed number to compare with"),
-}
-AUDIT = {
-    "impossible": ("✗", "impossible: above the GPU's dense peak, however the days were rounded"),
-    "implausible": ("!", f"implausible: above {IMPLAUSIBLE:.0%} of peak, beyond any published training run"),
-    "plausible": ("", "plausible"),
-    "no_days": ("-", "no days to audit"),
-}
-
-_CORRECTED = {
-    "predicted": ("", "predicted days, (printed days), interval"),
-    "predicted_infeasible": ("-", "predicted infeasible"),
-}
-# The symbol before a coloured word.
-SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {
-    "ok": "✓",
-    "out_of_memory": "✗",
-    "unsupported": "—",
-    "crashed": "!",
-    "timed_out": "…",
-    "skipped": "»",
-    "interrupted": "…",
-    "not_measured": "?",
-}
-
-
-def verdict_grid(table: TableNumber, verdicts: Sequence[Verdict]) -> Grid:
-    """Return Table 1 or 4: printed days, and below them the measured ones by the judging and by the other clock."""
-    clock = verdicts[0].clock
-    entries = {v.place: _verdict_entry(v) for v in verdicts if v.table == table}
-    what = "the best settings found" if table == "1" else "naive settings"
-    caption = (
-        f"Days of training with {what}, on 1 to {max(COUNTS)} GPUs: as printed, - infeasible and ? a mark that "
-        "cannot be read in the copy at hand"
-    )
-    if any(entry.below for entry in entries.values()):
-        caption += (
-            f"; beside a verdict's symbol, {DAYS[clock]} here and, smaller or after a slash, {DAYS[other(clock)]}, - "
-            "where nothing fitted"
-        )
-    return _grid(f"Table {table}", f"{caption}.", entries, VERDICTS)
-
-
-def _verdict_entry(verdict: Verdict) -> Entry:
-    """Return a cell, coloured by its verdict."""
-    clock = other(verdict.clock)
-    chosen, beside = verdict.chosen, verdict.by(clock)
-    measured = ""
-    if chosen.days is not None:
-        measured = significant(chosen.days)
-    elif chosen.verdict != "not_measured":
-        measured = "-"
-    symbol, _ = VERDICTS[chosen.verdict]
-    message = f"{verdict.cell}: {chosen.verdict.replace('_', ' ')}"
-    message += f" with {chosen.settings}" if chosen.settings else ""
-    message += f", {days_text(chosen.days, verdict.clock)}" if chosen.days is not None else ""
-    message += f", {chosen.reason}" if chosen.reason else ""
-    if chosen.days is not None and beside.days is not None:
-        message += f"; {BY_DAYS[clock]} {beside.verdict.replace('_', ' ')}, {beside.days:.1f} days"
-    small = significant(beside.days) if measured and beside.days is not None else ""
-    return Entry(printed(verdict.expected, verdict.expected_days), measured, chosen.verdict, symbol, message, small)
-
-
-def _audit_grid(table: TableNumber, rows: Sequence[Audited]) -> Grid:
-    """Return the utilisation, in per cent of the GPU's peak, that the days of Table 1 or 4 imply."""
-    audited = {row.place: _audit_entry(row) for row in rows if row.table == table}
-    symbol, meaning = AUDIT["no_days"]
-    none = Entry(symbol, "", "no_days", "", meaning)
-    entries = {cell.place: audited.get(cell.place, none) for cell in cells(table)}
-    caption = (
-        f"Model FLOP/s that the printed days imply, on 1 to {max(COUNTS)} GPUs, as a share of the GPU's dense peak at "
-        "the recipe's precision."
-    )
-    return _grid(f"Table {table}, % of peak", caption, entries, AUDIT)
-
-
-def _audit_entry(row: Audited) -> Entry:
-    share = row.utilisation
-    symbol, _ = AUDIT[row.verdict]
-    message = (
-        f"Table {row.table}, {row.model} on {row.machine}: {row.days:g} days are {share.value:.0%} of peak "
-        f"({share.low:.0%} to {share.high:.0%}), {row.verdict}"
-    )
-    if row.corrected_share:
-        message += f"; with the launch queue taken out {row.corrected_share}, {row.corrected_verdict}"
-    return Entry(f"{share.value:.0%}".rstrip("%"), "", row.verdict, symbol, message)
-
-
-def _corrected_grid(table: TableNumber, rows: Sequence[Corrected]) -> Grid:
-    """Return the predicted true days of Table 1 or 4, and below them their interval."""
-    entries = {row.place: _corrected_entry(row) for row in rows}
-    return _grid(corrected.title(table), corrected.basis(table), entries, _CORRECTED)
-
-
-def _corrected_entry(row: Corrected) -> Entry:
-    kind = "predicted" if row.feasible else "predicted_infeasible"
-    interval = row.interval.replace("-", "\u2013")  # a page may break a line after an en dash
-    beside = ", ".join(corrected.others(row))
-    return Entry(f"{corrected.shown_days(row)} ({row.printed})", interval, kind, "", row.message, beside)
-
-
-def _grid(
-    title: str, caption: str, entries: dict[tuple[str, str, int], Entry], kinds: dict[str, tuple[str, str]]
-) -> Grid:
-    there = {entry.kind for entry in entries.values()}
-    listed = [(kind, symbol, meaning) for kind, (symbol, meaning) in kinds.items() if kind in there]
-    return Grid(title, caption, entries, listed)
-
-
 def _of_trials(found: Sequence[Search], verdicts: Sequence[Verdict], runs: Joined) -> list[Block]:
     """Return the trials of each recipe on each machine, with what their columns mean."""
     if not found:
@@ -586,7 +316,7 @@ def _place(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Fold:
         says.append(f"The fastest apart from naive settings is {best}{slower}.")
     for verdict in verdicts if search.comparable_with_paper else ():
         if verdict.place == (search.model, search.device, search.count) and verdict.projected == of_one:
-            says.append(f"{_verdict_entry(verdict).message}.")
+            says.append(f"{verdict_entry(verdict).message}.")
     if of_one:
         says.append("One device was measured, what the others add is modelled: these times verify nothing.")
     if runs.several:

@@ -10,10 +10,9 @@ from ..record import Record
 from ..run.results import REPORT
 from ..run.settings_search import Search, searches
 from .ablation import ablation_rows
-from .blocks import Fold, Table
+from .blocks import Fold, Report, Table
 from .markdown import markdown
 from .methods import method_rows
-from .sections import Report
 from .trials import notes
 
 _COLUMNS, _ROWS, _NOTES = 100, 20, 3

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from .. import models
-from ..formats import first, from_to, significant
+from ..formats import counted, first, from_to, significant
 from ..machine.devices import Device
 from ..paper.arithmetic import by_place
 from ..paper.gpus import most_like
@@ -54,7 +55,7 @@ def columns(nearest: str | None) -> list[Column]:
         Column(
             f"paper, {nearest}",
             lambda record: _paper_days(record, nearest) if nearest else None,
-            "paper: its days with these settings; - infeasible, ? a mark that cannot be read in the copy at hand.",
+            "paper: its days with these settings; - infeasible, ? a mark that is illegible in our copy of the paper.",
         ),
         Column(
             "MFU",
@@ -113,7 +114,21 @@ def notes(records: Sequence[Record]) -> list[str]:
     for record in records:
         for note in notes_on(record):
             found.setdefault(note, []).append(f"{record.recipe}, {record.machine}, {settings_text(record)}")
-    return [f"{note} ({first(trials)})" for note, trials in found.items()]
+    told = [f"{note} ({first(trials)})" for note, trials in found.items()]
+    return told + _extrapolation_errors(records)
+
+
+def _extrapolation_errors(records: Sequence[Record]) -> list[str]:
+    """Return a sentence on the trials that timed whole training steps too; none where no trial did."""
+    errors = [error for record in records if (error := record.observed.extrapolation_error) is not None]
+    if not errors:
+        return []
+    ran = sum(Answer.of(record).was_timed and record.origin == "measured" for record in records)
+    spread = f", from {min(errors):+.1%} to {max(errors):+.1%}" if len(errors) > 1 else ""
+    return [
+        f"Whole training steps were timed too in {len(errors)} of {counted(ran, 'trial')}: the extrapolated step is "
+        f"{median(errors):+.1%} off{' in the median' if spread else ''}{spread}."
+    ]
 
 
 def notes_on(record: Record) -> list[str]:
@@ -125,8 +140,6 @@ def notes_on(record: Record) -> list[str]:
     about += record.warnings
     if (others := cpu_disturbance(record.observed.busy_cpus)) is not None:
         about.append(f"{others} while it was timed: its steps may have taken longer than alone")
-    if record.observed.extrapolation_error is not None:
-        about.append(f"extrapolated step against whole steps: {record.observed.extrapolation_error:+.1%}")
     return about + _noise_note(record)
 
 

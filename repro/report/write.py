@@ -8,10 +8,10 @@ from pathlib import Path
 from .. import files
 from ..console import UserError
 from ..run.results import PAGE, REPORT, TRIALS, lack
-from .blocks import Block
+from .blocks import Block, Report
 from .markdown import markdown
 from .page import page, survey_page
-from .sections import WITHOUT_TRIALS, Report
+from .sections import WITHOUT_TRIALS
 from .survey import PAGE as SURVEY_PAGE
 
 
