@@ -163,7 +163,7 @@ def test_it_measures_with_a_stack_beside_it(installed: Installed, tmp_path: Path
     kept |= {"PYTHONPYCACHEPREFIX": f"{kept['REPRO_CACHE']}/bytecode"}
     done = installed.run(*words, "--out", str(tmp_path), PYTHONPATH=sysconfig.get_path("purelib"), **kept)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"pythia-160m +1 x cpu .* ok ", done.stdout)
+    assert re.search(r"Pythia-160M \(tiny twin\) on 1 x cpu .* ok ", done.stdout)
     assert (tmp_path / "report.html").exists()
 
 
