@@ -165,6 +165,7 @@
             [
               pkgs.git
               (pkgs.python311.withPackages (python: [
+                python.msgspec
                 python.nvidia-ml-py
                 python.psutil
                 python.pytest

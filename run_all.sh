@@ -14,7 +14,7 @@
 # CUDA 12, and up to some hours, once.
 # --with-flash4 takes flash-attn-4, a beta, in an environment of its own, .venv/flash4.
 # --with-modern also installs torchao and liger-kernel, for FP8 and cross entropy in --methods modern.
-# --with-tracking also installs wandb and tensorboard, for --track; the tests take them in any case.
+# --with-tracking also installs wandb and tensorboard, for track; the tests take them in any case.
 # ./run_all.sh --repair puts back what was changed or removed under .venv/ since, and runs nothing.
 # Set-up speaks on stderr only: stdout is the payload.
 set -euo pipefail
@@ -55,11 +55,14 @@ has() { # has STACK LOCK ...: whether the stack is set up with these locks
 
 needs_no_gpu() { # a command that measures nothing, and help
     case ${1-} in
-    table | audit | claims | cost | report | compare | slurm) return 0 ;;
+    table | audit | claims | cost | report | slurm) return 0 ;;
+    compare) if ! measures_stacks "$@"; then return 0; fi ;;
     list) [[ ${2-} == gpus ]] || return 0 ;;
     esac
     is_help "$@"
 }
+
+measures_stacks() { [[ " $*" == *" --a"* ]]; } # compare --against, also shortened
 
 is_help() {
     [[ ${1-} != test ]] || return # its options are pytest's
@@ -72,7 +75,8 @@ only_reads() { # a command that neither measures nor traces a model of one's own
     case ${1-} in torchrun | --repair | --with-*) return 1 ;; esac
     ! is_help "$@" || return 0
     case ${1-} in
-    audit | claims | table | predict | cost | list | compare) ;;
+    audit | claims | table | predict | cost | list) ;;
+    compare) ! measures_stacks "$@" || return 1 ;;
     # They name the command that took their place.
     recommend | rent | breakeven | scaling | recipes | gpus | settings | calibrate) ;;
     survey) [[ " $*" != *" --out"* ]] || return 1 ;; # its page is drawn by the stack
@@ -82,7 +86,7 @@ only_reads() { # a command that neither measures nor traces a model of one's own
     for word; do
         case "$before $word" in
         *--gpu*.toml | *--prices*.toml) ;;
-        *hf:* | *timm:* | *.py* | *.toml) return 1 ;;
+        *hf:* | *timm:* | *.py* | *.toml*) return 1 ;;
         esac
         before=$word
     done

@@ -1,6 +1,6 @@
 """How often the decision rule finds a slowdown that is there, and one that is not.
 
-`python -m benchmarks.power collect` fills a pool of real samples on an otherwise idle machine, as `upgrade-check` takes
+`python -m benchmarks.power collect` fills a pool of real samples on an otherwise idle machine, as `--against` takes
 them: the tiny Pythia-1B, naive, a few processes from each start of a stack, which take turns with those of the other
 arms: the stack, a copy of it, the stack 5 % and 10 % slower. It goes on where it stopped. Without `collect` the rule is
 applied to windows of starts drawn from the pool: of a fixed size, and as a check takes them, which stops when it is

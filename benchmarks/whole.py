@@ -1,4 +1,4 @@
-"""The whole of `upgrade-check`, ten times against this stack itself and five times against one made 5 % slower: what it
+"""`compare --against`, ten times against this stack itself and five times against one made 5 % slower: what it
 calls, and how long it takes. About 6 minutes a row, on an otherwise idle machine."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run(share: float, folder: Path, *options: str) -> dict[str, Any]:
     lock = folder / "lock"
     folder.mkdir(exist_ok=True)
     lock.write_text(pin(linked(folder / "wheels", f"slower_by_{round(share * 1000)}", start, slower=slower)))
-    command = [sys.executable, "-m", "repro", "upgrade-check", "--against", str(lock), "--out", str(folder / "out")]
+    command = [sys.executable, "-m", "repro", "compare", "--against", str(lock), "--out", str(folder / "out")]
     command += ["--models", "pythia-1b", "--methods", "naive", "--format", "json", *options]
     variables = {**os.environ, "UV_FIND_LINKS": str(folder / "wheels"), "UV_NO_INDEX": "1"}
     started = time.monotonic()

@@ -71,7 +71,8 @@ lock locks/latest.lock --group bench --group latest "$@"
 lock locks/nvcc.lock --group nvcc --no-deps "$@"
 lock locks/nvcc-latest.lock --group nvcc-latest --no-deps "$@"
 lock locks/dev.lock --group dev --constraint locks/cpu.lock "$@"
-lock locks/read.lock --group read --constraint locks/cpu.lock "$@"
+# Any platform takes it, so it has the files for all, of which an index of one's own may lack some.
+UV_INDEX='' UV_EXTRA_INDEX_URL='' UV_FIND_LINKS='' lock locks/read.lock --group read --constraint locks/cpu.lock "$@"
 # Each stack has a setuptools of its own, as torch asks for it.
 lock locks/tracking.lock --group tracking --constraint locks/cpu.lock --no-emit-package setuptools "$@"
 lock locks/installer.lock --group installer "$@"

@@ -25,6 +25,13 @@ if grep -q -- '--hash=' "$lock"; then options+=(--no-deps --require-hashes); fi
 "$uv" venv --quiet --no-project --clear --python "$python" "$venv" || die "$venv could not be made, see above"
 DS_BUILD_OPS=0 "$uv" pip install --quiet --python "$venv/bin/python" "${options[@]}" ||
     die "could not be installed, see above"
+# Ranks read their messages with msgspec, whichever stack they are of.
+lacks='import sys; from importlib.util import find_spec; sys.exit(find_spec("torch") and not find_spec("msgspec"))'
+if ! "$venv/bin/python" -Ic "$lacks"; then
+    awk '/^[a-z]/ { on = /^msgspec==/ } on' locks/cpu.lock >"$venv/msgspec.lock"
+    "$uv" pip install --quiet --python "$venv/bin/python" --no-deps --require-hashes --requirements "$venv/msgspec.lock" ||
+        die "msgspec could not be installed, see above: add it to the lock"
+fi
 changed=$("$venv/bin/python" -IB repro/installation.py --all 2>&1 >/dev/null) || die "$venv cannot be checked, $changed"
 [[ -z $changed ]] ||
     die "uv's cache has other files than were installed into it, ${changed%%$'\n'*}: clear it with 'uv cache clean'"

@@ -1,8 +1,8 @@
 """Recipes of your own: from a Python file, a TOML file, a transformers configuration or a timm name.
 
-A command registers them at its start, by a text such as hf:llama.json and options, under an id that contains a hash of
-both. Other processes get the same specification, and build the model from it. What a results folder holds of a recipe
-is plain data, which describes the model and cannot build it.
+A command registers them at its start, by a word such as hf:llama.json@tokens=20B,batch=256, under an id that contains
+a hash of what the word says. Other processes get the same specification, and build the model from it. What a results
+folder holds of a recipe is plain data, which describes the model and cannot build it.
 """
 
 from __future__ import annotations

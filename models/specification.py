@@ -1,4 +1,7 @@
-"""Specifications of models of one's own: the text and the options that a user gives, with the contents of files."""
+"""Specifications of models of one's own: the word that a user gives, with the contents of files.
+
+The word is a model, such as hf:llama.json, and behind an @ the numbers of its training, such as tokens=20B,batch=256.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -22,7 +26,23 @@ from .recipe import Images, Precision, Text
 Source = Literal["python", "transformers", "timm"]
 
 
-SPELLINGS = "FILE.py[:NAME], FILE.toml, hf:CONFIG.json or timm:NAME[:key=value,...]"
+SPELLINGS = "hf:CONFIG.json, timm:NAME[:key=value,...], FILE.py[:NAME] or FILE.toml"
+# What may stand behind the @, with its field and its parser.
+KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "tokens": ("tokens", formats.amount),
+    "images": ("images", formats.amount),
+    "epochs": ("epochs", formats.amount),
+    "dataset": ("dataset_size", formats.amount),
+    "steps": ("training_steps", formats.count),
+    "batch": ("batch_size", formats.count),
+    "sequence": ("sequence", formats.count),
+    "image": ("image_size", formats.count),
+    "precision": ("precision", lambda text, _: text),
+    "optimizer": ("optimizer", lambda text, _: text),
+}
+_LISTED = f"the keys are {', '.join(KEYS)}"
+_PAIR = r"\s*[A-Za-z_]\w*="
+_PYTHON = re.compile(r"(.*\.py)(?::([A-Za-z_]\w*))?$")
 
 
 _TINY = {"batch_size": 16, "sequence": 64}  # of tiny versions: as of the paper's recipes
@@ -48,7 +68,7 @@ _RUNNING |= {"chunk_size_feed_forward": 0, "pretraining_tp": 1}
 
 @dataclass(frozen=True)
 class Fields:
-    """What a user gives of a recipe, by options or in a file; None for the rest. `dataset_size` is in images, or for
+    """What a user gives of a recipe, behind the @ or in a file; None for the rest. `dataset_size` is in images, or for
     text in tokens."""
 
     name: str | None = None
@@ -81,7 +101,7 @@ class Fields:
 class Specification:
     """Where a model comes from, with its contents: `place` is a file's absolute path or timm's name, `object` the name
     in a Python file, `config` a configuration or timm's arguments, `digest` a hash of a Python file and of what it
-    imports from its folder. `text` is what the user wrote, for messages."""
+    imports from its folder. `text` is what the user wrote before the @, for messages."""
 
     text: str
     source: Source
@@ -113,22 +133,59 @@ class Specification:
         return f"{name or 'model'}-{self.key[:8]}"
 
 
+def split(listed: str) -> list[str]:
+    """Return the models of a list. A comma in a path that exists, in brackets, or before key=value begins no other."""
+    found, parts = list[str](), listed.split(",")
+    while parts:
+        texts = [*accumulate(parts, "{},{}".format)]
+        whole = [text for text in texts if _exists(text)]
+        ends = (text for text, after in zip(texts, [*parts[1:], ""], strict=True) if _ends(text, after))
+        found.append(whole[-1] if whole else next(ends, texts[-1]))
+        del parts[: found[-1].count(",") + 1]
+    return found
+
+
+def _exists(text: str) -> bool:
+    """Return whether a text is a path that exists, with or without numbers behind it."""
+    place, numbers = divided(text)
+    return _names_file(place) and all(re.match(_PAIR, each) for each in numbers.split(",") if numbers)
+
+
+def _ends(text: str, after: str) -> bool:
+    """Return whether the comma between two texts begins another model."""
+    depth = sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
+    return depth <= 0 and not re.match(_PAIR, after)
+
+
+def divided(text: str) -> tuple[str, str]:
+    """Divide a text at the last @ before a key, else before another name and =, or at the end. Of a path that exists,
+    all is the model."""
+    for key in () if _names_file(text.strip()) else (rf"(?:{'|'.join(KEYS)})\b.*", rf"(?:{_PAIR}.*)?"):
+        if found := re.fullmatch(f"(.+)@({key})", text.strip(), re.DOTALL):
+            return found[1], found[2]
+    return text.strip(), ""
+
+
 def is_specification(text: str) -> bool:
     """Return whether a text names a model of one's own."""
-    file = re.split(r"\.py:(?=[A-Za-z_]\w*$)", text)[0]
-    return (
-        text.startswith(("hf:", "timm:")) or file.endswith((".py", ".toml")) or f"{file}.py" == text.rpartition(":")[0]
-    )
+    return _is_model(divided(text)[0])
 
 
-def names_file(text: str) -> bool:
+def _is_model(text: str) -> bool:
+    return text.startswith(("hf:", "timm:")) or text.endswith(".toml") or bool(_PYTHON.fullmatch(text))
+
+
+def _names_file(text: str) -> bool:
     """Return whether a text names a model of one's own by a path that exists."""
-    place = text.removeprefix("hf:") if text.startswith("hf:") else re.sub(r"(?<=\.py):[A-Za-z_]\w*$", "", text)
-    return is_specification(text) and Path(os.path.expanduser(place)).exists()
+    place = _PYTHON.sub(r"\1", text.removeprefix("hf:"))
+    return _is_model(text) and os.path.exists(os.path.expanduser(place))
 
 
-def specification(text: str, given: Fields) -> Specification:
-    """Return the specification that a text and options make. Raise UserError where a file is missing or broken."""
+def specification(text: str, given: Fields = Fields()) -> Specification:
+    """Return the specification that a text makes, under fields that replace its own. Raise UserError where a key is
+    unknown, or a file missing or broken."""
+    text, numbers = divided(text)
+    given = given.over(_fields(text, numbers))
     kind, _, rest = text.partition(":")
     if kind == "timm":
         name, _, arguments = rest.partition(":")
@@ -139,11 +196,25 @@ def specification(text: str, given: Fields) -> Specification:
         return _of_transformers(text, Path(os.path.expanduser(rest)), given)
     if text.endswith(".toml"):
         return _of_toml(text, given)
-    file, _, name = text.partition(".py:")
-    path = Path(os.path.expanduser(f"{file}.py" if name else text))
-    contents = contents_of(path, text)
-    digest = hashlib.sha256(contents).hexdigest()
-    return Specification(text, "python", str(path.absolute()), given, object=name, digest=digest)
+    found = _PYTHON.fullmatch(text)
+    assert found is not None, "the caller asked is_specification"
+    path = Path(os.path.expanduser(found[1]))
+    digest = hashlib.sha256(contents_of(path, text)).hexdigest()
+    return Specification(text, "python", str(path.absolute()), given, object=found[2] or "", digest=digest)
+
+
+def _fields(text: str, numbers: str) -> Fields:
+    """Return the fields that stand behind a model's @."""
+    found = dict[str, Any]()
+    for pair in numbers.split(",") if numbers else ():
+        key, _, plain = pair.strip().partition("=")
+        if key not in KEYS:
+            raise UserError(f"{text}: unknown key {key!r} behind the @; {_LISTED}")
+        name, parse = KEYS[key]
+        if name in found:
+            raise UserError(f"{text}: {key} is given twice")
+        found[name] = parse(plain, f"{text}: {key}")
+    return checked(found, text)
 
 
 def contents_of(path: Path, text: str) -> bytes:
@@ -215,18 +286,19 @@ def _is_part(key: str, found: Any) -> bool:
 
 
 def _of_toml(text: str, given: Fields) -> Specification:
-    """Return the specification of a TOML file: the fields, and `model` as on the command line, or a table `config`."""
+    """Return the specification of a TOML file: the keys or the fields, and `model` as on the command line, or a table
+    `config`."""
     path = Path(os.path.expanduser(text))
-    from repro import tomlfile
+    from repro.datafile import read_toml
 
-    found = tomlfile.read(path, "model", "a model's fields")
-    known = [each.name for each in fields(Fields)]
+    found = read_toml(path, "model", "a model's fields")
+    known = {each.name: each.name for each in fields(Fields)} | {key: name for key, (name, _) in KEYS.items()}
     for key in found:
         if key not in (*known, "model", "config"):
             meant = suggest_names(key, (*known, "model", "config"))
             hint = f"did you mean {' or '.join(meant)}?" if meant else f"expected model, config, {', '.join(known)}"
             raise UserError(f"{path}: unknown key {key}; {hint}")
-    plain = {name: found[name] for name in known if name in found}
+    plain = {known[key]: number for key, number in found.items() if key in known}
     for name in ("tokens", "images", "dataset_size"):
         if isinstance(plain.get(name), str):
             plain[name] = formats.amount(plain[name], f"{path}: {name}")
@@ -244,7 +316,7 @@ def _of_toml(text: str, given: Fields) -> Specification:
         except TypeError:
             raise UserError(f"{path}: [config] has a day or a time, which no configuration has") from None
         return _configured(text, path, config, given.over(own))
-    if not isinstance(wanted, str) or not is_specification(wanted) or wanted.endswith(".toml"):
+    if not isinstance(wanted, str) or not is_specification(wanted) or divided(wanted)[0].endswith(".toml"):
         raise UserError(f"{path}: model is {str(wanted)[:60]!r}, expected FILE.py[:NAME], hf:CONFIG.json or timm:NAME")
     inner = specification(_beside(path, wanted), given.over(replace(own, name=own.name or path.stem)))
     return replace(inner, text=text)
@@ -282,43 +354,38 @@ def _expected(kind: Any) -> str:
     return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "some text")
 
 
-def missing(text: str, given: Fields, is_text: bool | None = None) -> None:
+def missing(text: str, given: Fields) -> None:
     """Raise UserError, which asks for what is missing, unless the batch size and the length are given."""
-    lengths = [name for name in _LENGTHS if getattr(given, name) is not None]
+    lengths = [key for key, (name, _) in KEYS.items() if name in _LENGTHS and getattr(given, name) is not None]
     if len(lengths) > 1:
-        named = " and ".join(f"--{name.replace('_', '-')}" for name in lengths)
-        raise UserError(f"{text}: {named} exclude each other: each says how long the training is")
+        raise UserError(f"{text}: {' and '.join(lengths)} exclude each other: each says how long the training is")
     wanted = []
     if given.batch_size is None:
-        wanted.append("its batch size, --batch-size N")
+        wanted.append("its batch size, batch=N")
     if not lengths:
-        amount = {True: "--tokens 20B", False: "--images 100M", None: "--tokens 20B or --images 100M"}[is_text]
-        wanted.append(f"its length, --training-steps N, {amount}, or --epochs N with --dataset-size N")
+        wanted.append("its length, tokens=20B, images=100M, steps=N, or epochs=N with dataset=N")
     elif given.epochs is not None and given.dataset_size is None:
-        wanted.append("the size of an epoch, --dataset-size N")
+        wanted.append("the size of an epoch, dataset=N")
     if wanted:
-        raise UserError(f"{text} needs {', and '.join(wanted)}")
+        asked = ", and ".join(wanted)
+        raise UserError(f"{text} needs {asked}, as in hf:llama.json@tokens=20B,batch=256; {_LISTED}")
 
 
 def steps(text: str, given: Fields, inputs: Text | Images) -> int:
     """Return the number of training steps that the given length makes."""
-    missing(text, given, isinstance(inputs, Text))
+    missing(text, given)
     assert given.batch_size is not None
     if given.training_steps is not None:
         return given.training_steps
-    examples = given.images
-    if isinstance(inputs, Text):
-        if examples is not None:
-            raise UserError(f"{text}: --images counts images, and this model reads text: give --tokens")
-        examples = None if given.tokens is None else given.tokens / inputs.sequence
-    elif given.tokens is not None:
-        raise UserError(f"{text}: --tokens counts tokens, and this model reads images: give --images")
-    if examples is None:
+    length, unit, other = (inputs.sequence, "tokens", "images") if isinstance(inputs, Text) else (1, "images", "tokens")
+    if getattr(given, other) is not None:
+        raise UserError(f"{text}: this model reads no {other}: give {unit}")
+    units = getattr(given, unit)
+    if units is None:
         assert given.epochs is not None
         assert given.dataset_size is not None
-        size = given.dataset_size / (inputs.sequence if isinstance(inputs, Text) else 1)
-        examples = given.epochs * size
-    return max(1, math.ceil(examples / given.batch_size))
+        units = given.epochs * given.dataset_size
+    return max(1, math.ceil(units / length / given.batch_size))
 
 
 def tiny(given: Fields, sequence: int | None) -> Fields:

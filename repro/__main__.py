@@ -12,7 +12,16 @@ if sys.flags.optimize > 1:
         sys.stderr.write("repro: without docstrings the libraries fail: leave out -OO, or unset PYTHONOPTIMIZE\n")
     sys.exit(2)
 
-from repro.cli import main
+try:
+    from repro.cli import main
+except ModuleNotFoundError as error:
+    if error.name != "msgspec":
+        raise
+    from repro.installation import way_to_install
+
+    with contextlib.suppress(OSError, AttributeError):
+        sys.stderr.write(f"repro: msgspec is not installed: {way_to_install('read')}\n")
+    sys.exit(2)
 
 
 def run_command() -> int:

@@ -130,14 +130,6 @@ def width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def scrolls(text: str) -> bool:
-    """Return whether a text is so long that its first line scrolls off the terminal on stdout."""
-    if not sys.stdout.isatty():
-        return False
-    columns, lines = shutil.get_terminal_size()
-    return len(folded(text, columns).splitlines()) >= lines  # the prompt that follows also takes a line
-
-
 def folded(text: str, width: int) -> str:
     """Wrap sentences to a width; continuation lines are indented past a bullet, a number or the name of a list entry.
     Tables, which are blocks with a line of dashes, stay as they are."""
@@ -159,6 +151,12 @@ def _fold(line: str, width: int) -> str:
     return before + _fill(line[len(before) :], width - len(before)).replace("\n", "\n" + " " * len(before))
 
 
+class _Wrapper(textwrap.TextWrapper):
+    """Wraps at blanks, and in settings after a plus."""
+
+    wordsep_simple_re = re.compile(r"(\s+|(?<=\w\+)(?=[a-z_]))")
+
+
 def wrapped(columns: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     """Wrap a table's columns, each a heading and its cells, so that lines are no longer than `width` where words allow
     it. Headings wrap before cells, the widest column is narrowed first, and none below its longest word."""
@@ -171,15 +169,15 @@ def wrapped(columns: Sequence[Sequence[str]], width: int) -> list[list[str]]:
             if not wide:
                 break
             widths[max(wide, key=widths.__getitem__)] -= 1
-    return [[_fill(cell, each) for cell in cells] for cells, each in zip(columns, widths, strict=True)]
+    return [[_fill(cell, each, _Wrapper) for cell in cells] for cells, each in zip(columns, widths, strict=True)]
 
 
 def _longest(text: str) -> int:
-    return max(map(len, text.split()), default=0)
+    return max(map(len, _Wrapper.wordsep_simple_re.split(text)))
 
 
-def _fill(text: str, width: int) -> str:
-    return textwrap.fill(text, max(1, width), break_long_words=False, break_on_hyphens=False)
+def _fill(text: str, width: int, wrapper: type[textwrap.TextWrapper] = textwrap.TextWrapper) -> str:
+    return wrapper(max(1, width), break_long_words=False, break_on_hyphens=False).fill(text)
 
 
 # Characters that break a line, control a terminal, change the text's direction or are invisible; and noncharacters.
@@ -189,7 +187,6 @@ _UNSEEN = (
     + "".join(chr(plane << 16 | end) for plane in range(1, 17) for end in (0xFFFE, 0xFFFF))
 )
 _IN_A_LINE = re.compile(f"[{_UNSEEN}]")
-_BUT_LINE_BREAKS = re.compile(f"(?!\n)[{_UNSEEN}]")
 # A tag, code, emphasis (an underscore between letters or digits is none), an entity, the target of a link or an image,
 # and a backslash that would escape what follows.
 _MARKUP = re.compile(r"[<`*~]|_(?![^\W_])|(?<![^\W_])_|&(?=#?\w+;)|\](?=[(\[:])|\\(?=[!-/:-@\[-`{-~]|$)")
@@ -203,12 +200,12 @@ class Markdown(str):
 
 def visible(text: str) -> str:
     """Escape line breaks and characters that cannot be seen, as Python writes them."""
-    return _IN_A_LINE.sub(_written, text)
+    return text if text.isascii() and text.isprintable() else _IN_A_LINE.sub(_written, text)
 
 
 def visible_lines(text: str) -> str:
     """Escape characters that cannot be seen, but keep line breaks."""
-    return _BUT_LINE_BREAKS.sub(_written, text)
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def markdown(text: str) -> Markdown:

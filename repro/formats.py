@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import itertools
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from .console import UserError, visible
 Format = Literal["text", "markdown", "csv", "json", "latex"]
 FOR_MACHINES: tuple[Format, ...] = ("csv", "json")
 FORMATS: tuple[Format, ...] = ("text", "markdown", *FOR_MACHINES)
+MOST_COLUMNS = 100  # of a text table
 
 
 def add_format(parser: argparse.ArgumentParser, formats: tuple[Format, ...] = FORMATS) -> None:
@@ -47,8 +49,8 @@ def were(number: int) -> str:
 
 
 def listing(names: Sequence[str]) -> str:
-    """Join names as in a sentence: A, B and C."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    """Join names as in a sentence: A, B and C; empty for none."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def from_to(values: Sequence[float], format: str = "") -> str:
@@ -88,15 +90,11 @@ def yes(value: bool) -> str:
 
 
 def render(
-    rows: Sequence[dict[str, Any]],
-    format: Format,
-    digits: int = 3,
-    headings: Mapping[str, str] | None = None,
-    most: int | None = None,
+    rows: Sequence[Mapping[str, Any]], format: Format, digits: int = 3, headings: Mapping[str, str] | None = None
 ) -> str:
     """Return rows, which have the same keys, as one table. JSON and CSV have keys as headings, all digits, and null or
     nothing for None. Other formats have `headings`, or keys with blanks, floats with `digits` significant digits, and a
-    dash for None. The cells of a text table wrap where its lines are longer than a terminal or `most` characters."""
+    dash for None. The cells of a text table wrap so that its lines fit a terminal, and `MOST_COLUMNS`."""
     if format == "json":
         return as_json(list(rows))
     if format == "csv":
@@ -106,14 +104,6 @@ def render(
             writer.writerow({key: console.csv_field(key) for key in rows[0]})
         writer.writerows(console.map_strings(console.csv_field, list(rows)))
         return text.getvalue().rstrip("\n")
-    try:
-        import tabulate
-    except ImportError:
-        from .installation import way_to_install
-
-        raise UserError(
-            f"tabulate is not installed: {way_to_install('read')}, or ask for --format csv or json"
-        ) from None
 
     def message(value: Any) -> str:
         text = cell_text(value, digits)
@@ -124,9 +114,17 @@ def render(
         [message((headings or {}).get(key, key.replace("_", " "))), *(message(row[key]) for row in rows)]
         for key in keys
     ]
-    widths = [width for width in (console.width(), most) if width]
-    if format == "text" and widths:
-        columns = console.wrapped(columns, min(widths))
+    right = [_numeric(rows, key) for key in keys]
+    if format == "text":
+        return _laid_out(console.wrapped(columns, min(console.width() or MOST_COLUMNS, MOST_COLUMNS)), right)
+    try:
+        import tabulate
+    except ImportError:
+        from .installation import way_to_install
+
+        raise UserError(
+            f"tabulate is not installed: {way_to_install('read')}, or ask for --format text, csv or json"
+        ) from None
     head, *body = zip(*columns, strict=True) if columns else [()]
     tabulate.MIN_PADDING = 0  # beside headings: columns are two blanks apart
     return tabulate.tabulate(
@@ -134,8 +132,22 @@ def render(
         headers=head,
         tablefmt=_STYLES[format],
         disable_numparse=True,
-        colalign=["right" if _numeric(rows, key) else "left" for key in keys],
+        colalign=["right" if each else "left" for each in right],
     )
+
+
+def _laid_out(columns: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+    """Return a text table of columns, each a heading and its cells, whose cells may have several lines."""
+    widths = [max(len(line) for cell in cells for line in cell.split("\n")) for cells in columns]
+
+    def lines(cells: Sequence[str]) -> Iterable[str]:
+        for line in itertools.zip_longest(*(cell.split("\n") for cell in cells), fillvalue=""):
+            padded = zip(line, widths, right, strict=True)
+            yield "  ".join(each.rjust(width) if right else each.ljust(width) for each, width, right in padded).rstrip()
+
+    head, *body = zip(*columns, strict=True) if columns else [()]
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([*lines(head), rule, *(line for row in body for line in lines(row))])
 
 
 def prose(text: str, format: Format) -> str:
@@ -148,7 +160,7 @@ def as_json(data: Any) -> str:
     return json.dumps(data, indent=1, default=str, allow_nan=False)
 
 
-_STYLES = {"text": "simple", "markdown": "github", "latex": "latex_booktabs"}
+_STYLES = {"markdown": "github", "latex": "latex_booktabs"}
 
 
 def cell_text(value: Any, digits: int = 3, nothing: str = "-") -> str:
@@ -225,7 +237,7 @@ def _days(days: float) -> str:
     return f"{days_read(days):,.15g}"
 
 
-def _numeric(rows: Sequence[dict[str, Any]], key: str) -> bool:
+def _numeric(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
     return all(row[key] is None or re.fullmatch(r"[-?(),.%0-9 ]*[BKM]?[*!✓▲▼✗≈?]*", str(row[key])) for row in rows)
 
 
@@ -356,11 +368,6 @@ def parse_days(text: str, option: str) -> float:
     return _parse(text, option, _SECONDS, "a positive duration such as 30d or 12h") / _SECONDS["d"]
 
 
-def positive(text: str, option: str, such_as: str) -> float:
-    """Parse a number above 0."""
-    return _parse(text, option, {"": 1}, f"a positive number in plain digits such as {such_as}")
-
-
 def budget(text: str, option: str) -> float:
     """Parse a sum above 0, also as `40,000` or `40k`. Not for sums that may be small, such as the rent per hour: 1,250
     may mean one and a quarter there."""
@@ -370,8 +377,8 @@ def budget(text: str, option: str) -> float:
 
 
 def amount(text: str, option: str) -> float:
-    """Parse a number of tokens or images: 300000, 1.28M, 20B, 1.5T."""
-    return _parse(text, option, _AMOUNTS, "a number such as 300000, 1.28M or 20B")
+    """Parse a number of tokens, images or epochs: 300000, 1.28M, 20B, 1.5T."""
+    return _parse(text, option, _AMOUNTS, "a number such as 90, 1.28M or 20B")
 
 
 def quantity(text: str, units: Mapping[str, float]) -> float:

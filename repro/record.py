@@ -11,13 +11,14 @@ from statistics import mean, median
 from typing import Literal, get_args
 
 from . import models
-from .datafile import FLAT, Lines, flat
+from .datafile import FLAT, flat
 from .formats import SECONDS_A_DAY, size
 from .models.recipe import Recipe, Scale
 from .paper.gpus import Gpu, peak_flops
 from .paper.settings import Settings
 
 Times = dict[str, list[float]]  # seconds by part of a step, one per round
+GpuState = dict[str, int | float | None]  # as the driver has it: whole numbers stay whole in a file
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class OfSettings(OnMachine):
 
 
 # Optional end of an id, which no record field has; older runs measured a largest micro batch that is no power of two.
-AS_TIMED = r"(/[0-9]+-rounds)?(/checked)?(/micro-batch-([0-9]+|no-power-of-2))?(/method-[0-9a-f]+)?"
+AS_TIMED = r"(/[0-9]+-rounds)?(/micro-batch-([0-9]+|no-power-of-2))?(/method-[0-9a-f]+)?"
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,6 @@ class Trial(OfSettings):
             words.append(f"projected-from-{self.measured_on}")
         if self.steps != Trial.steps:
             words.append(f"{self.steps}-rounds")
-        if self.check_extrapolation:
-            words.append("checked")
         if self.micro_batch is not None:
             words.append(f"micro-batch-{self.micro_batch}")
         if self.method_digest:
@@ -234,7 +233,7 @@ class BatchSearch:
     authors_micro_batch: int | None = None
     halvings: int = 0
     peaks: list[list[int]] = field(default_factory=list)
-    full: list[dict[str, float | None]] = field(default_factory=list)
+    full: list[GpuState] = field(default_factory=list)
 
     @property
     def compared_micro_batch(self) -> int | None:
@@ -359,7 +358,7 @@ class Observed:
     trained_losses: list[float | None] | None = None
     whole_steps: list[float] | None = None
     extrapolation_error: float | None = None
-    gpu_state: list[dict[str, float | None] | None] | None = None
+    gpu_state: list[GpuState | None] | None = None
     busy_cpus: float | None = None
     mean_power: list[float | None] | None = None
     launches: dict[str, int] | None = None
@@ -373,7 +372,7 @@ class Record(OfSettings):
     `reason` and `remedy` explain a status other than `ok` and what to do. `host_ran_out` is true where the host's
     memory ran out, not the GPU's. `commit` is that of the checkout that measured. `stack_started` is the start time
     (epoch) of the server that the ranks were forked from: they share what its start decided, such as the layout of
-    memory. `pair` names the start, common to both stacks of an `upgrade-check`, in which they were interleaved.
+    memory. `pair` names the start, common to both stacks of a `compare --against`, in which they were interleaved.
 
     The `origin` of a record is `projected` where only `measured_on` of its devices computed, whose raw times these are.
     `communication` has, by part, the modelled seconds that a step takes longer on all of its devices, `sharing` those
@@ -389,7 +388,7 @@ class Record(OfSettings):
     status: Status
     reason: str = ""
     remedy: str = ""
-    traceback: Lines = ""
+    traceback: str = ""
     host_ran_out: bool = False
     origin: Origin = "measured"
     measured_on: int | None = None
@@ -409,6 +408,9 @@ class Record(OfSettings):
     stack_started: float | None = None
     pair: str | None = None
     log: str = ""
+
+    def __post_init__(self) -> None:
+        self.id = self.id.replace("/checked", "")  # of older runs, whose option to time whole steps was part of an id
 
     @property
     def custom(self) -> bool:

@@ -8,7 +8,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -43,10 +43,26 @@ def documentation(*pages: str) -> str:
     return " ".join(" ".join(page.read_text() for page in read).split())
 
 
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def repro(*arguments: str, cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     """What `python -m repro` tells with these arguments, called in this process, which leaves out what starting one
     takes; tests/test_cli.py holds it to what a process tells. Of what measures, or of a process, take `process`."""
-    output, beside = io.StringIO(), io.StringIO()
+    return _called(io.StringIO(), arguments, cwd, variables)
+
+
+def on_a_screen(columns: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same on a terminal of so many columns."""
+    return _called(_Terminal(), arguments, ROOT, {"COLUMNS": str(columns)})
+
+
+def _called(
+    output: io.StringIO, arguments: Sequence[str], cwd: Path, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    beside = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(beside):
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["repro", *arguments])

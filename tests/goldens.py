@@ -36,7 +36,7 @@ _TABLES = [
 # The GPUs of this machine are none of the code's.
 COMMANDS = [f"{command} --format {kind}" for command in _TABLES for kind in ("csv", "json", "text")] + [
     *(f"claims {claim}" for claim in ("four-h100-days", "lab-rate-t4-20-epochs")),
-    *(f"{name} --help" for name in ("run", "predict", "cost", "report", "upgrade-check", "compare", "lab")),
+    *(f"{name} --help" for name in ("run", "predict", "cost", "report", "compare", "lab")),
     *(
         f"report {' '.join(runs)} --out {{out}} --format markdown"
         for runs in ([], *([run] for run in _RUNS), _RUNS[1:])

@@ -18,7 +18,7 @@ LAYERS = (
     ("repro.console", "repro.installation"),
     ("repro.files",),
     ("repro.datafile", "repro.formats"),
-    ("repro.tomlfile",),
+    ("repro.printout",),
     ("repro.models", "repro.parts"),
     ("repro.paper",),
     ("repro.machine", "repro.record"),
@@ -116,9 +116,17 @@ PARTS = {
         *("benchmarks", "tools"),
     ),
     "answers": (
-        *("repro/report", "repro/claims", "repro/survey", "repro/money", "repro/compare", "repro/lab"),
+        *(
+            "repro/report",
+            "repro/claims",
+            "repro/survey",
+            "repro/money",
+            "repro/compare",
+            "repro/lab",
+            "repro/printout.py",
+        ),
         *("repro/commands", "repro/cli.py", "repro/__main__.py", "repro/__init__.py"),
-        *("repro/console.py", "repro/formats.py", "repro/datafile.py", "repro/tomlfile.py"),
+        *("repro/console.py", "repro/formats.py", "repro/datafile.py"),
     ),
     "measuring": (
         *("repro/measure", "repro/run", "repro/machine", "repro/record.py", "repro/validity.py", "repro/files.py"),

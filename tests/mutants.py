@@ -65,15 +65,15 @@ MUTANTS = {
     ),
     "tokens-of-an-epoch": Mutant(
         "models/specification.py",
-        "size = given.dataset_size / (inputs.sequence if isinstance(inputs, Text) else 1)",
-        "size = given.dataset_size",
+        "units / length / given.batch_size",
+        "units / given.batch_size",
         "tests/test_own_model.py -k counted_in_tokens",
     ),
-    "tokens-for-sequences": Mutant(
+    "first-at": Mutant(
         "models/specification.py",
-        "given.tokens / inputs.sequence",
-        "given.tokens",
-        "tests/test_own_model.py -k counted_in_tokens",
+        're.fullmatch(f"(.+)@({key})"',
+        're.fullmatch(f"(.+?)@({key})"',
+        "tests/test_own_model.py -k last_at_before_a_key",
     ),
     # --- The paper's numbers ---
     "peak-of-volta-in-tf32": Mutant(
@@ -585,6 +585,12 @@ MUTANTS = {
         "        row.once(key[0], place, seen)\n",
         "",
         "tests/test_expected.py -k broken",
+    ),
+    "text-as-it-is": Mutant(
+        "repro/datafile.py",
+        'if key == "traceback" else visible(plain)',
+        'if key == "traceback" else plain',
+        "tests/test_datafile.py -k escaped",
     ),
     "link-out-of-a-folder": Mutant(
         "repro/files.py",

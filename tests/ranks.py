@@ -86,6 +86,11 @@ def hang(rank: Rank, pids: str) -> None:
     time.sleep(NEVER)
 
 
+def compile_for_good(rank: Rank) -> None:
+    """Has a compiler, which makes a temporary file, wait for code that never comes."""
+    subprocess.run(["cc", "-x", "c", "-c", "-o", os.devnull, "-"], stdin=os.pipe()[0], check=True)
+
+
 def hang_with_a_family(rank: Rank, pids: str) -> None:
     """Also has a child in a session of its own, and a child that ignores polite signals."""
     _have_children(pids)

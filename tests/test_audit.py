@@ -138,7 +138,7 @@ def test_a_measured_share_is_of_the_peak_of_what_ran_and_not_of_the_tf32_asked_f
 
 def test_measured_days_are_summed_up_under_that_name() -> None:
     sentence = summary(audit_measured([record("pythia-1b", "free_lunch", 12.0, true_days=24.0)]))
-    assert sentence.startswith("1 of 2 measured numbers of days are impossible: ")
+    assert sentence.startswith("1 of 2 measured numbers of days are impossible, as they ")
 
 
 def test_the_evidence_is_computed_from_the_cells() -> None:
@@ -206,11 +206,12 @@ def test_measured_clocks_are_evidence() -> None:
 
 
 def test_people_see_counts_the_cells_in_question_and_the_causes() -> None:
-    answer, table, notes = repro("audit").stdout.strip().split("\n\n")
-    assert answer.startswith("14 of 231 printed numbers of days are impossible: ")
+    answer, table, left, notes = repro("audit").stdout.strip().split("\n\n")
+    assert answer.startswith("14 of 231 printed numbers of days are impossible, as they ")
     assert "31 are implausible" in answer
     assert len(table.splitlines()) == 22
-    assert "--all has 25 more numbers, and 3 possible causes." in notes
+    assert left == "25 more rows: --all shows all."
+    assert "--all also has 3 possible causes." in notes
     everything = repro("audit", "--all").stdout
     assert "Candidate 1:" in everything
     assert "  Settled by: " in everything

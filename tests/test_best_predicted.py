@@ -155,7 +155,7 @@ def test_a_run_of_the_best_predicted_measures_these_alone_and_an_exhaustive_one_
     [told] = answer("report", folder)["searches"]
     assert (told["tried"], told["skipped"]) == (len(ran), len(skipped))
     words = skipped[0].settings.replace("free_lunch", "").strip("+").replace("+", " and ")
-    made_up = process(*common, "--methods", "all", "-k", words, CUDA_VISIBLE_DEVICES="")
+    made_up = process(*common, "--methods", "all", "--", "-k", words, CUDA_VISIBLE_DEVICES="")
     assert made_up.returncode == 0, made_up.stderr
     assert {r.settings: r for r in history(Path(folder))}[skipped[0].settings].status == "ok"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from repro.cli import parser
-from repro.commands.run import driver_of
+from repro.commands.run import driver_of, parsed
 from tests.command_line import ROOT, process, trial_lines
 
 ONE = "test_trial and vit and naive and 1xcpu"
@@ -53,7 +53,7 @@ def test_what_is_chosen_is_measured_reported_and_left_to_the_command(tmp_path: P
     assert "1 of 1 settings ran on this CPU at tiny scale: everything works here." in done.stdout
     assert "vit/tiny/1xcpu/naive" in (folder / "benchmark.json").read_text()
 
-    again = process("run", "-k", ONE, "--out", str(folder), CUDA_VISIBLE_DEVICES="")
+    again = process("run", "--out", str(folder), "--", "-k", ONE, CUDA_VISIBLE_DEVICES="")
     assert "repro: 1 trial, 1 of them done by an earlier run; " in again.stderr
     again = by_hand("tests/benchmark", "-k", ONE, out=folder)
     assert "repro: 1 trial, 1 of them done by an earlier run; " in again.stderr
@@ -63,7 +63,7 @@ def test_what_is_chosen_is_measured_reported_and_left_to_the_command(tmp_path: P
 @pytest.mark.slow
 def test_the_default_run_is_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    run = driver_of(parser("run").parse_args([])).run
+    run = driver_of(parsed(parser("run").parse_args([]))).run
     assert str(run.results.folder) == "results/local"
     cases = {f"test_trial[{trial.id}]" for trial in run.trials}
     found = collected("tests/benchmark")

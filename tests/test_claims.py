@@ -273,11 +273,11 @@ def test_a_formula_has_no_other_name_call_or_sign(formula: str, output: str) -> 
 @pytest.mark.parametrize(
     ("old", "new", "output"),
     [
-        ("[machine with 4 H100]", "eval(1)", "line 2, column 8 (formula): found 'eval(1)', expected numbers, names"),
+        ("[machine with 4 H100]", "eval(1)", "line 2, $.formula: found 'eval(1)', expected numbers, names"),
         ("[machine with 4 H100]", "[four-h100-days]", "expected the name of a number, a step or a claim above, not ["),
-        ("{[v100s/fp32_tflops]}", "{[v100s]}", "line 181, column 9 (note): found "),
+        ("{[v100s/fp32_tflops]}", "{[v100s]}", "line 181, $.note: found "),
         ("{[v100s/fp32_tflops]}", "{[v100s/fp32_tflops]:d}", "round, sum, abs, not [v100s/fp32_tflops]:d"),
-        ("[fp32/mantissa] - [tf32/mantissa],-,-", "1,-,why", "column 10 (not_checkable): found 'why', expected -, as"),
+        ("[fp32/mantissa] - [tf32/mantissa],-,-", "1,-,why", "$.not_checkable: found 'why', expected -, as"),
         ("[fp32/mantissa] -", "1 / ([tf32/mantissa] - [tf32/mantissa]) -", "the formula of tf32-bits: float division"),
         ("[fp32/mantissa] -", "1e300 * 1e300 -", "the formula of tf32-bits: the number is too large"),
     ],
@@ -533,7 +533,7 @@ def test_a_claim_shows_its_rows_and_its_arithmetic_step_by_step() -> None:
 
 def test_numbers_are_reported_as_people_write_them() -> None:
     output = repro("claims", "parameters-convnext-in-figure-6").stdout
-    assert "published: 350 million parameters, its last printed place 10,000,000" in output
+    assert "Published: 350 million parameters, its last printed place 10,000,000." in output
     assert "0 is less than 1 machine:" in CHECKED["review-50k-to-100k"].reason
     everything = " ".join(f"{one.claim.text} {one.reason} {one.working}" for one in CHECKED.values())
     assert re.findall(r"(?<![\w.,-])1 (?:days|epochs|GPUs|machines|hours)\b", everything) == []
@@ -543,7 +543,7 @@ def test_numbers_are_reported_as_people_write_them() -> None:
 def test_each_of_several_published_numbers_stands_with_its_own_unit() -> None:
     texts = {claim.text for claim in listed()}
     assert {"50 people; 35 institutions", "1 day; 1 GPU", "61 GB; 8 CPUs; 132 GB; 16 CPUs", "4; 8 to 16 GPUs"} <= texts
-    assert "published: -\n" in repro("claims", "original-resources").stdout
+    assert "Published: -." in repro("claims", "original-resources").stdout
 
 
 def test_an_unknown_claim_names_the_nearest() -> None:
@@ -585,21 +585,14 @@ def test_the_list_has_a_row_for_every_claim() -> None:
 def test_a_screen_has_the_answer_and_the_claims_that_differ_most() -> None:
     found = repro("claims")
     assert (found.returncode, found.stderr) == (0, ""), "what differs is a finding, no failure"
-    first, table, notes = found.stdout.rstrip("\n").split("\n\n")
+    first, table, left, _ = found.stdout.rstrip("\n").split("\n\n")
     differing = [one for one in CHECKED.values() if one.verdict == "differs"]
     assert first.startswith(f"Of {len(CHECKED)} claims 122 hold, 13 hold by rounding, {len(differing)} differ, ")
     shares = [abs(CHECKED[line.split()[0]].off or 0) for line in table.splitlines()[2:]]
     assert shares == sorted((abs(one.off or 0) for one in differing), reverse=True)[:20]
-    assert notes.startswith(f"- {len(differing) - 20} others differ by less; --all shows every claim.")
+    assert left == f"{len(differing) - 20} more rows: --all shows all."
     assert re.search(r"^title-100k +100,000 USD +127,500 +\+27.5% +-$", table, re.MULTILINE)
     assert re.search(r"^review-under-50k +0 days +8 +- +18.3$", table, re.MULTILINE)
-
-
-@pytest.mark.parametrize("words", [(), ("--all",)])
-def test_every_line_fits_100_columns_and_there_are_at_most_three_notes(words: tuple[str, ...]) -> None:
-    found = repro("claims", *words).stdout
-    assert max(map(len, found.splitlines())) <= 100
-    assert len(re.findall("^- ", found, re.MULTILINE)) <= 3
 
 
 def test_all_shows_every_claim_with_its_verdict() -> None:
@@ -611,20 +604,22 @@ def test_all_shows_every_claim_with_its_verdict() -> None:
 
 def test_a_claim_shows_its_formula() -> None:
     formula = "kWh of a run = [comment/hours_charged] * [comment/power]; EUR of a run = [kWh of a run] * "
-    assert f"formula: {formula}[comment/electricity]" in repro("claims", "comment-electricity").stdout
+    output = repro("claims", "comment-electricity").stdout
+    assert f"Arithmetic: {formula}[comment/electricity], in numbers kWh of a run: 1024 x 0.5 = 512; " in output
+    assert "\n1. kWh of a run: 1024 x 0.5 = 512\n" in repro("claims", "comment-electricity", "--all").stdout
     assert answer("claims", "comment-electricity")[0]["formula"].startswith(formula)
 
 
 BROKEN = [
-    ("mean-speedup,", "mean speedup,", "column 1 (id): found 'mean speedup', expected lower-case words"),
-    ("mean-speedup,", "title-100k,", "column 1 (id): found 'title-100k', expected title-100k only once"),
-    (",equals,4.3,", ",about,4.3,", "column 4 (relation): found 'about', expected one of equals, at_most, at_least"),
-    (",equals,4.3,", ",equals,four,", "column 5 (published): found 'four', expected a number"),
-    (",4.3,0.1,", ",4.3,0,", "column 6 (precision): found '0', expected a positive number"),
-    (",equals,4.3,", ",equals,nan,", "column 5 (published): found 'nan', expected a number"),
-    (",4.3,0.1,", ",4.3,inf,", "column 6 (precision): found 'inf', expected a positive number"),
-    (",4.3,0.1,", ",4.3,-,", "column 6 (precision): found '-', expected a positive number, as the claim is"),
-    (",60,10,%,-", ",about 60,-,%,-", "column 6 (precision): found '-', expected a positive number, as the claim is"),
+    ("mean-speedup,", "mean speedup,", "$.id: found 'mean speedup', expected lower-case words"),
+    ("mean-speedup,", "title-100k,", "$.id: found 'title-100k', expected title-100k only once"),
+    (",equals,4.3,", ",about,4.3,", "$.relation: found 'about', expected one of equals, at_most, at_least"),
+    (",equals,4.3,", ",equals,four,", "$.published: found 'four', expected a number"),
+    (",4.3,0.1,", ",4.3,0,", "$.precision: found '0', expected a number above 0"),
+    (",equals,4.3,", ",equals,nan,", "$.published: found 'nan', expected a number"),
+    (",4.3,0.1,", ",4.3,inf,", "$.precision: found 'inf', expected a number above 0"),
+    (",4.3,0.1,", ",4.3,-,", "$.precision: found '-', expected a positive number, as the claim is"),
+    (",60,10,%,-", ",about 60,-,%,-", "$.precision: found '-', expected a positive number, as the claim is"),
     ("mean-speedup,", "mean-speed-up,", "/claims.csv: no function here checks the claim mean-speed-up; remove it"),
 ]  # fmt: skip
 
@@ -672,12 +667,10 @@ def test_a_paper_that_is_none_of_the_five_and_an_empty_list_are_reported(expecte
     file = expected / "claims.csv"
     header, first, *_ = file.read_text().splitlines()
     file.write_text(f"{header}\n{first.replace('paper, title', 'newspaper, title')}\n")
-    with pytest.raises(
-        UserError, match=r"line 2, column 2 \(source\): found 'newspaper, title', expected one of paper,"
-    ):
+    with pytest.raises(UserError, match=r"line 2, \$\.source: found 'newspaper, title', expected one of paper,"):
         listed()
     file.write_text(f"{header}\n")
-    with pytest.raises(UserError, match=r"line 2, column 1 \(id\): found the end of the file, expected a claim"):
+    with pytest.raises(UserError, match=r"claims\.csv: found no row for a claim, expected one; restore it"):
         listed()
 
 
@@ -972,7 +965,7 @@ def test_true_days_of_claims_stand_in_every_output_with_their_stack() -> None:
     assert "By true days: with days that one would really wait, predicted for torch 2.3.1" in text
     line = next(line for line in text.splitlines() if line.startswith("eight-a100-days"))
     assert line.split()[1:] == ["9", "days", "9", "✓", "15.5"]
-    assert "by true days: 15.5 days, predicted for torch 2.3.1" in repro("claims", "eight-a100-days").stdout
+    assert "By true days: 15.5 days, predicted for torch 2.3.1" in repro("claims", "eight-a100-days").stdout
     assert "recomputed 9 days (by true days 15.5 days)" in markdown(compose())
 
 

@@ -19,13 +19,14 @@ import pytest
 from repro.cli import main, parser
 from repro.commands import HELP
 from repro.commands.preflight import check_disk
-from repro.commands.run import _checked
+from repro.commands.run import parsed
 from repro.console import UserError
 from repro.formats import render
 from repro.installation import way_to_install
 from repro.machine import nvml
 from repro.machine.devices import Device
 from repro.machine.host import host
+from repro.models.specification import KEYS
 from repro.paper.gpus import find
 from repro.report.sections import compose
 from repro.report.terminal import printed
@@ -48,7 +49,7 @@ from tests.command_line import (
 ITSELF = "compare results/cpu-2-cores results/cpu-2-cores"
 ON_MONEY = ["cost", "cost pythia-1b --terms either"]
 AT_ONCE = {
-    **dict.fromkeys(("run --help", "gpus", "recipes", "settings", "table 1", "audit"), 0.5),
+    **dict.fromkeys(("run --help", "list gpus", "list recipes", "list settings", "table 1", "audit"), 0.5),
     **dict.fromkeys(("table 1 --by true", "claims", "predict", *ON_MONEY, ITSELF), 1.0),
     "survey --questions": 0.5,
     "survey --train": 1.0,
@@ -83,10 +84,46 @@ def test_no_commands_options_import_what_is_slow() -> None:
     assert found.stdout == "set()\n"
 
 
-@pytest.mark.parametrize("command", ["run", "report", "claims", "table 1"])
-def test_an_old_clock_names_the_option_that_replaces_it(command: str) -> None:
-    for old in (["--clock", "authors"], ["--clock=true"]):
-        assert "--clock is --by now; see" in refusal(*command.split(), *old)
+OLD_WORDS = {
+    **{name: f"list {name}" for name in ("recipes", "gpus", "settings")},
+    "calibrate": "probe",
+    "recommend vit": "cost MODEL",
+    "rent vit": "cost MODEL --terms rent",
+    "breakeven": "cost without a model",
+    "scaling vit": "cost MODEL --gpu NAME",
+    **dict.fromkeys(("run --clock true", "report --clock=true", "claims --clock true", "table 1 --clock true"), "--by"),
+    **dict.fromkeys(("table 1 --corrected", "cost vit --corrected"), "--by true"),
+    **dict.fromkeys(("table 1 --predicted", "cost vit --predicted"), "done by itself"),
+    "--attention flash": "--with attention=flash",
+    **dict.fromkeys(("--allow-cpu", "run --gpus all --allow-cpu", "probe --allow-cpu"), "--processes N"),
+    "--strict-projection": "--project verifies nothing",
+    "--check-projection": "--project does it",
+    "--check-extrapolation": "done by itself",
+    "run -k vit": "-- -k EXPRESSION",
+    "run --track wandb": "repro track DIR",
+}
+
+
+@pytest.mark.parametrize("words", OLD_WORDS)
+def test_an_old_word_names_the_one_that_replaces_it(words: str) -> None:
+    refused = refusal(*words.split())
+    assert refused.split()[1] in words, "the old word"
+    assert OLD_WORDS[words] in refused
+
+
+def test_there_are_16_commands_of_at_most_24_options_and_80_lines_of_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    listed = repro("--help").stdout.partition("commands:\n")[2].partition("\n\n")[0]
+    commands = {line.split()[0] for line in listed.splitlines()}
+    assert commands == {
+        *("run", "report", "table", "audit", "claims", "predict", "cost", "compare", "export", "survey", "list"),
+        *("doctor", "slurm", "probe", "lab", "track"),
+    }
+    options = {name: [each for each in parser(name)._actions if each.option_strings] for name in HELP}
+    counts = {name: len(each) - 1 for name, each in options.items()}  # -h apart
+    assert {name: count for name, count in counts.items() if count > 24} == {}
+    lines = {name: len(repro(name, "--help").stdout.splitlines()) for name in HELP}
+    assert {name: count for name, count in lines.items() if count > 80} == {}
 
 
 @pytest.mark.parametrize("command", ["run", "report", "claims"])
@@ -97,17 +134,39 @@ def test_what_judges_measurements_takes_no_printed_days(command: str) -> None:
 @pytest.mark.parametrize("command", ["list gpus", "list recipes", "list settings"])
 def test_people_see_a_line_for_every_row_of_a_list(command: str) -> None:
     words = command.split()
-    assert len(repro(*words).stdout.splitlines()) == len(answer(*words)) + 2
-    assert repro(*words, "--format", "markdown").stdout.startswith("| ")
+    output = repro(*words, "--all", "--format", "markdown").stdout
+    assert len([line for line in output.splitlines() if line.startswith("|")]) == len(answer(*words)) + 2
 
 
-OLD_WORDS = {"recipes": "list recipes", "gpus": "list gpus", "settings": "list settings", "calibrate": "probe"}
+def test_upgrade_check_still_runs_and_names_the_new_word() -> None:
+    done = repro("upgrade-check", "--against", "nosuch.lock", CUDA_VISIBLE_DEVICES="")
+    first, second = done.stderr.splitlines()
+    assert (done.returncode, first) == (2, "repro: upgrade-check is compare --against now")
+    assert second == repro("compare", "--against", "nosuch.lock", CUDA_VISIBLE_DEVICES="").stderr.strip()
+    assert "usage: python -m repro compare" in repro("upgrade-check", "--help").stdout
 
 
-@pytest.mark.parametrize("word", OLD_WORDS)
-def test_an_old_command_names_the_one_that_replaces_it(word: str) -> None:
-    now = OLD_WORDS[word]
-    assert f"{word} is {now} now; see python -m repro {now.split()[0]} --help" in refusal(word)
+AGAINST = {
+    "--models": "vit",
+    "--methods": "naive",
+    "--scale": "tiny",
+    "--gpus": "1",
+    "--budget": "15m",
+    "--pairs": "9",
+    "--out": "out",
+    "--bisect": "",
+    "--accept": "",
+}
+
+
+def test_an_option_of_another_stack_is_refused_between_two_runs() -> None:
+    for option, value in AGAINST.items():
+        refused = refusal(*ITSELF.split(), option, *filter(None, [value]))
+        assert f"{option} changes nothing without --against" in refused
+    for words in (["results"], ["--drift", "5%"]):
+        assert "changes nothing with --against" in refusal("compare", "--against", "torch==2.11.0", *words)
+    for words in ([], ["results"], ["--accept"]):
+        assert "expected BEFORE and AFTER, two results, or --against LOCK" in refusal("compare", *words)
 
 
 PRINTING = [
@@ -117,7 +176,7 @@ PRINTING = [
     *("table 1 --by true", "table 4 --by true", "predict", "predict --validate", "predict --models vit --gpu A100"),
 ]
 # JSON of these holds several tables, CSV what most people want of them; or they measure.
-OF_ANOTHER_SHAPE = {"report", "run", "lab", "probe", "upgrade-check"}
+OF_ANOTHER_SHAPE = {"report", "run", "lab", "probe"}
 
 
 @pytest.mark.parametrize("command", PRINTING)
@@ -195,9 +254,11 @@ def test_the_documentation_has_every_command_and_every_option_of_a_run() -> None
     running, own = ((ROOT / "docs" / page).read_text() for page in ("running.md", "own-model.md"))
     for command in HELP:
         assert f"`{command}`" in pages or f"run_all.sh {command}" in pages, command
-    for action in parser("run")._actions:
+    for action in parser("run")._optionals._group_actions:
         option = max(action.option_strings, key=len)
-        assert f"\n| `{option}`" in running or f"`{option}" in own, option
+        assert f"\n| `{option}`" in running, option
+    for key in KEYS:
+        assert f"`{key}=" in own, key
 
 
 def test_what_a_terminal_cannot_show_is_reported_in_other_words(tmp_path: Path) -> None:
@@ -235,7 +296,7 @@ BAD_INPUT = [
     (["--processes", "1,3"], ["--processes 3: no replication batch here divides by 3; take 1, 2, 4 or 8 processes"]),
     (["--trial-timeout", "200000d"], ["--trial-timeout 200000d: expected a positive duration of at most 36500d"]),
     (["--gpus", "foo"], ["--gpus foo: expected all, a count"]),
-    (["--gpus", "foo", "--allow-cpu"], ["--gpus foo: expected all, a count"]),
+    (["--gpus", "foo", "--processes", "1"], ["--gpus foo: expected all, a count"]),
     (["--budget", "4h\nand a line"], ["--budget 4h\\nand a line: expected a positive duration"]),
     (["--budget", "\x1b[2J4h\x85\u2028"], ["--budget \\x1b[2J4h\\x85\\u2028: expected a positive duration"]),
     (["--budget=--"], ["--budget --: expected a value"]),
@@ -252,18 +313,15 @@ BAD_INPUT = [
     (["--processes", "\uff12"], ["--processes \uff12: expected a whole number"]),  # a full-width 2
     (["--steps", "\uff13"], ["--steps \uff13: expected a whole number"]),
     (
-        ["upgrade-check", "--against", "torch==2.11.0", "--pairs", "\uff16"],
+        ["compare", "--against", "torch==2.11.0", "--pairs", "\uff16"],
         ["--pairs \uff16: expected a whole number from 9 to "],
     ),
     (["lab", "--epochs", "\uff13"], ["--epochs \uff13: expected a whole number"]),
-    (["--gpus", "1", "--processes", "2"], ["exclude each other"]),
-    *(
-        ([*words, "--allow-cpu"], ["--allow-cpu changes nothing without --gpus: give --gpus all, or leave it out"])
-        for words in ([], ["--processes", "1"], ["probe"])
-    ),
     (["--methods", "best"], ["--methods", "published"]),
-    (["--models", "vit", "--attention", "flash"], ["--attention flash changes nothing here: it serves free lunch of"]),
-    (["--processes", "1", "--attention", "flash"], ["--attention flash changes nothing", "an Ampere or newer GPU"]),
+    (["--models", "vit", "--with", "attention=flash"], ["--with attention=flash changes nothing here: it serves free"]),
+    (["--processes", "1", "--with", "attention=flash"], ["flash changes nothing", "an Ampere or newer GPU"]),
+    (["--with", "attention=fast"], ["--with attention=fast: expected attention=flash once"]),
+    (["--with", "attention=flash", "--with", "attention=flash"], ["expected attention=flash once"]),
     (["--format", "yaml"], ["--format", "markdown"]),
     (["--gpus", "1", "--gpus=2"], ["--gpus 1 and --gpus 2: expected --gpus once, with one value"]),
     (["predict", "--gpu", "A100", "--gpu", "H100"], ["--gpu A100 and --gpu H100: expected --gpu once, with one value"]),
@@ -302,8 +360,8 @@ def test_a_limit_of_a_ranks_memory_is_at_most_what_one_rank_can_have(
         "out\n"
     )
     assert not (tmp_path / "out").exists()
-    options, _ = _checked(parser("run").parse_args(["--memory", f"{most}B"]))
-    assert options.memory == most, "of each rank, also where several share a CPU's"
+    asked = parsed(parser("run").parse_args(["--memory", f"{most}B"]))
+    assert asked.options.memory == most, "of each rank, also where several share a CPU's"
 
 
 @pytest.mark.parametrize("command", HELP)
@@ -347,7 +405,7 @@ def test_an_id_is_found_in_any_case(command: str, id: str, spelled: str, capsys:
         ("claims --measured", "--measured"),
         ("predict --measured", "--measured"),
         ("predict --probes", "--probes"),
-        ("upgrade-check --against torch==2.11.0 --out", "--out"),
+        ("compare --against torch==2.11.0 --out", "--out"),
         ("cost --prices", "--prices"),
         ("cost --measured", "--measured"),
     ],
@@ -363,7 +421,7 @@ def test_a_gpu_asked_for_where_none_is_visible_is_reported(wanted: str, tmp_path
     assert "no GPU is visible" in refused
 
 
-@pytest.mark.parametrize("command", ["run", "lab", "upgrade-check --against torch==2.11.0"])
+@pytest.mark.parametrize("command", ["run", "lab", "compare --against torch==2.11.0"])
 @pytest.mark.parametrize(
     ("out", "why"),
     [
@@ -392,7 +450,7 @@ def test_looking_for_room_makes_nothing_that_another_run_may_stand_in(tmp_path: 
     [
         *(("run", name) for name in FILES),
         ("lab", "report.md"),
-        ("upgrade-check --against torch==2.11.0", "check.json"),
+        ("compare --against torch==2.11.0", "check.json"),
     ],
 )
 def test_a_folder_in_the_place_of_a_file_is_reported_before_any_work(command: str, name: str, tmp_path: Path) -> None:
@@ -407,14 +465,14 @@ def test_a_folder_in_the_place_of_a_file_is_reported_before_any_work(command: st
 @pytest.mark.parametrize(
     "command",
     [
-        "run -k nosuchcase",
-        "run --track tensorboard -k (((",
-        "upgrade-check --against nosuch.lock",
+        "run --out {out} -- -k nosuchcase",
+        "run --out {out} -- -k (((",
+        "compare --against nosuch.lock --out {out}",
     ],
 )
 def test_what_is_refused_leaves_no_folder_behind(command: str, tmp_path: Path) -> None:
     place = str(tmp_path / "new" / "out")
-    one_line(process(*command.split(), "--out", place, cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
+    one_line(process(*command.format(out=place).split(), cwd=tmp_path, CUDA_VISIBLE_DEVICES=""))
     assert [*tmp_path.iterdir()] == [], "neither there nor where it was started"
 
 
@@ -462,7 +520,7 @@ def test_a_full_disk_behind_output_that_is_not_buffered_is_one_clear_line(comman
     assert found.stderr == "repro: cannot write the output: No space left on device\n"
 
 
-MEASURING = ["run", "lab", "probe", "upgrade-check --against x==1"]
+MEASURING = ["run", "lab", "probe", "compare --against x==1"]
 
 
 @pytest.mark.parametrize("command", MEASURING)

@@ -22,12 +22,12 @@ RUN = ["run", "--models", "vit", "--processes", "1", "--out"]
         ("CXX", "", ": there is no such program, expected a compiler; name one, or unset it"),
     ],
 )
-@pytest.mark.parametrize("command", ["run", "upgrade-check"])
+@pytest.mark.parametrize("command", ["run", "compare"])
 def test_a_variable_that_stops_the_compiler_is_named(
     tmp_path: Path, command: str, variable: str, value: str, output: str
 ) -> None:
     arguments = [*RUN, str(tmp_path / "out")]
-    if command == "upgrade-check":
+    if command == "compare":
         arguments = [command, "--against", "timm==1.0.31", "--models", "vit", "--out", str(tmp_path / "out")]
     line = refusal(*arguments, cwd=command_line.ROOT, CUDA_VISIBLE_DEVICES="", **{variable: value})
     assert line.startswith(f"repro: {variable}={value}")

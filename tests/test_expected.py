@@ -126,39 +126,39 @@ def test_a_lost_sharding_on_one_gpu_follows_from_offloading(offloading: bool, ex
 @pytest.mark.parametrize(
     ("line", "old", "new", "output"),
     [
-        (2, ",41,", ",forty,", "line 2, column 4 (days): found 'forty', expected a whole number of days, -"),
-        (2, ",41,", ",0,", "line 2, column 4 (days): found '0'"),
-        (2, ",41,", ",4.5,", "line 2, column 4 (days): found '4.5'"),
-        (7, ",2,", ",3,", "line 7, column 3 (gpus): found '3', expected one of 1, 2, 4, 8"),
-        (7, ",2,", ",,", "line 7, column 3 (gpus): found ''"),
+        (2, ",41,", ",forty,", "line 2, $.days: found 'forty', expected a whole number of days, -"),
+        (2, ",41,", ",0,", "line 2, $.days: found '0'"),
+        (2, ",41,", ",4.5,", "line 2, $.days: found '4.5'"),
+        (7, ",2,", ",3,", "line 7, $.gpus: found '3', expected one of 1, 2, 4, 8"),
+        (7, ",2,", ",,", "line 7, $.gpus: found ''"),
         (
             3,
             "Pythia-160M",
             "Pythia-161M",
-            "line 3, column 1 (model): found 'Pythia-161M', expected one of Pythia-160M,",
+            "line 3, $.model: found 'Pythia-161M', expected one of Pythia-160M,",
         ),
         (
             3,
             "RTX 3090",
             "RTX 3O90",
-            "line 3, column 2 (gpu): found 'RTX 3O90', expected one of RTX 3090, A6000,",
+            "line 3, $.gpu: found 'RTX 3O90', expected one of RTX 3090, A6000,",
         ),
         (3, ",2,", ",1,", "expected Pythia-160M, RTX 3090, 1 only once, and line 2 has it"),
-        (5, ",3,", ",", "line 5, column 5 (source): found the end of the line, expected 5 fields"),
-        (5, ",3,", ",3,4,", "line 5, column 6 (past the last): found 'paper, Table 1', expected 5 fields"),
-        (5, '"paper, Table 1"', "", "line 5, column 5 (source): found '', expected some text"),
+        (5, ",3,", ",", "line 5: too few fields, expected 5"),
+        (5, ",3,", ",3,4,", "line 5: too many fields, expected 5"),
+        (5, '"paper, Table 1"', "", "line 5, $.source: found '', expected some text"),
         (
             1,
             "days",
             "dayz",
-            "line 1, column 4 (days): found no such column, expected the columns model,gpu,gpus,days,",
+            "line 1, $.days: found no such column, expected the columns model,gpu,gpus,days,",
         ),
-        (1, "gpus,", "gpu,", "line 1, column 2 (gpu): found it twice"),
+        (1, "gpus,", "gpu,", "line 1, $.gpu: found it twice"),
         (
             145,
             ",8,",
             ",4,",
-            "line 145, column 3 (gpus): found '4', expected ViT, H100, 4 only once, and line 144 has it",
+            "line 145, $.gpus: found '4', expected ViT, H100, 4 only once, and line 144 has it",
         ),
     ],
 )
@@ -176,33 +176,33 @@ def test_a_broken_table_1_is_reported_by_line_and_column(
             2,
             "yes,no",
             "yse,no",
-            "line 2, column 4 (free_lunch): found 'yse', expected yes, no or ? (lost mark)",
+            "line 2, $.free_lunch: found 'yse', expected yes, no or ? (lost mark)",
         ),
         (
             3,
             "zero_1",
             "zero_4",
-            "line 3, column 6 (sharding): found 'zero_4', expected none, zero_1, zero_2,",
+            "line 3, $.sharding: found 'zero_4', expected none, zero_1, zero_2,",
         ),
-        (3, ",64,", ",-64,", "line 3, column 9 (gas): found '-64', expected a whole number from 1 up"),
+        (3, ",64,", ",-64,", "line 3, $.gas: found '-64', expected a whole number from 1 up"),
         (
             3,
             ",64,",
             ",32,",
-            "line 3, column 9 (gas): found '32', expected gpus x mbs x gas = 1024, "
+            "line 3, $.gas: found '32', expected gpus x mbs x gas = 1024, "
             "the batch size of Pythia-160M in table3.csv, not 512",
         ),
         (
             2,
             "none",
             "zero_1",
-            "line 2, column 6 (sharding): found 'zero_1', expected sharding and offloading together on 1 GPU",
+            "line 2, $.sharding: found 'zero_1', expected sharding and offloading together on 1 GPU",
         ),
         (
             3,
             "zero_1,no",
             "none,yes",
-            "line 3, column 6 (sharding): found 'none', expected a sharding where there is",
+            "line 3, $.sharding: found 'none', expected a sharding where there is",
         ),
     ],
 )
@@ -220,15 +220,15 @@ def test_a_broken_appendix_j_is_reported_by_line_and_column(
             2,
             "143K",
             "143k",
-            "line 2, column 8 (training_steps): found '143k', expected a number such as 143K",
+            "line 2, $.training_steps: found '143k', expected a number such as 143K",
         ),
-        (2, "143K", "0K", "line 2, column 8 (training_steps): found '0K', expected a number such as 143K"),
-        (2, "fp16", "fp8", "line 2, column 9 (mixed_precision): found 'fp8', expected fp16, bf16 or N/A"),
+        (2, "143K", "0K", "line 2, $.training_steps: found '0K', expected a number such as 143K"),
+        (2, "fp16", "fp8", "line 2, $.mixed_precision: found 'fp8', expected fp16, bf16 or N/A"),
         (
             3,
             "Pythia-410M",
             "Pythia-160M",
-            "line 3, column 1 (model): found 'Pythia-160M', expected Pythia-160M only once",
+            "line 3, $.model: found 'Pythia-160M', expected Pythia-160M only once",
         ),
     ],
 )
@@ -247,16 +247,16 @@ def test_a_broken_table_3_is_reported_by_line_and_column(
             2,
             "RTX 4090",
             "RTX 4O90",
-            "line 2, column 1 (gpu): found 'RTX 4O90', expected a GPU of gpus.csv",
+            "line 2, $.gpu: found 'RTX 4O90', expected a GPU of gpus.csv",
         ),
-        ("rental.csv", 3, "spot", "sport", "line 3, column 4 (terms): found 'sport', expected one of on-demand, res"),
-        ("rental.csv", 4, "USD", "US$", "line 4, column 7 (currency): found 'US$', expected three capital letters"),
+        ("rental.csv", 3, "spot", "sport", "line 3, $.terms: found 'sport', expected one of on-demand, res"),
+        ("rental.csv", 4, "USD", "US$", "line 4, $.currency: found 'US$', expected three capital letters"),
         (
             "table5.csv",
             2,
             "RTX 3090",
             "RTX 3O90",
-            "line 2, column 1 (gpu): found 'RTX 3O90', expected a GPU of gpus.csv",
+            "line 2, $.gpu: found 'RTX 3O90', expected a GPU of gpus.csv",
         ),
     ],
 )
@@ -276,27 +276,27 @@ def test_a_broken_price_is_reported_by_line_and_column(
             5,
             ",756,",
             ",0,",
-            "column 2 (fp16_tflops): found '0', expected a number",
+            "$.fp16_tflops: found '0', expected a number",
         ),
-        ("audit", "analytic_peaks.csv", 5, "H100", "H1O0", "column 1 (gpu): found 'H1O0', expected a GPU of gpus.csv"),
+        ("audit", "analytic_peaks.csv", 5, "H100", "H1O0", "$.gpu: found 'H1O0', expected a GPU of gpus.csv"),
         (
             "claims",
             "figure6.csv",
             2,
             "Pythia",
             "Pithia",
-            "column 1 (model): found 'Pithia-160M', expected one of",
+            "$.model: found 'Pithia-160M', expected one of",
         ),
-        ("claims", "figure9.csv", 2, "2.9e20", "0", "column 2 (training_flops): found '0', expected a number above"),
-        ("claims", "lab.csv", 6, ",30522.1,", ",0,", "column 5 (seconds): found '0', expected a number above 0"),
-        ("cost vit", "rental.csv", 2, ",1,0.69,", ",0,0.69,", "column 5 (hours): found '0', expected a number above 0"),
+        ("claims", "figure9.csv", 2, "2.9e20", "0", "$.training_flops: found '0', expected a number above"),
+        ("claims", "lab.csv", 6, ",30522.1,", ",0,", "$.seconds: found '0', expected a number above 0"),
+        ("cost vit", "rental.csv", 2, ",1,0.69,", ",0,0.69,", "$.hours: found '0', expected a number above 0"),
         (
             "cost vit",
             "rental.csv",
             2,
             ",1,0.69,",
             ",2,0.69,",
-            "column 5 (hours): found '2', expected 1 as terms is on-",
+            "$.hours: found '2', expected 1 as terms is on-",
         ),
         (
             "cost vit",
@@ -304,9 +304,9 @@ def test_a_broken_price_is_reported_by_line_and_column(
             8,
             ",43800,",
             ",1,",
-            "column 5 (hours): found '1', expected more than 1 as terms is",
+            "$.hours: found '1', expected more than 1 as terms is",
         ),
-        ("audit", "table3.csv", 2, "Pythia", "Pithia", "column 1 (model): found 'Pithia-160M', expected one of"),
+        ("audit", "table3.csv", 2, "Pythia", "Pithia", "$.model: found 'Pithia-160M', expected one of"),
     ],
 )
 def test_what_is_divided_by_or_looked_up_is_checked_where_it_is_read(
@@ -344,7 +344,7 @@ def test_what_python_takes_for_a_number_and_people_do_not_is_none(expected: Path
     breaks(expected, "figure9.csv", 2, "2.9e20", number)
     output = complaint(training_compute, expected)
     wanted = "a number above 0, from 1e-30 to 1e+30"
-    assert output == f"figure9.csv, line 2, column 2 (training_flops): found {number!r}, expected {wanted}"
+    assert output == f"figure9.csv, line 2, $.training_flops: found {number!r}, expected {wanted}"
 
 
 def test_of_rows_named_by_several_columns_the_first_is_reported_twice(expected: Path) -> None:
@@ -352,49 +352,43 @@ def test_of_rows_named_by_several_columns_the_first_is_reported_twice(expected: 
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join([*lines, lines[1]]))
     output = complaint(known_rentals, expected)
-    assert f"line {len(lines) + 1}, column 1 (gpu): found 'RTX 4090', expected RTX 4090, 1, RunPod, on-demand" in output
+    assert f"line {len(lines) + 1}, $.gpu: found 'RTX 4090', expected RTX 4090, 1, RunPod, on-demand" in output
     assert output.endswith("only once, and line 2 has it")
 
 
 def test_a_table_cut_short_is_missing_a_row(expected: Path) -> None:
     file = expected / "table1.csv"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    message = complaint(table1, expected)
-    assert message.startswith("table1.csv, line 145, column 1 (model): found the end of the file")
-    assert message.endswith("expected a row for ViT, H100, 8")
+    assert complaint(table1, expected).startswith("table1.csv: found no row for ViT, H100, 8, expected one; restore it")
 
 
 def test_a_table_of_a_header_alone_is_missing_its_first_row(expected: Path) -> None:
     file = expected / "table1.csv"
     file.write_text(file.read_text().splitlines(keepends=True)[0])
-    assert complaint(table1, expected) == (
-        "table1.csv, line 2, column 1 (model): found the end of the file, expected a row for Pythia-160M, RTX 3090, 1"
-    )
+    assert complaint(table1, expected).startswith("table1.csv: found no row for Pythia-160M, RTX 3090, 1, expected one")
 
 
 def test_table_3_without_one_of_the_models_is_reported_itself(expected: Path) -> None:
     file = expected / "table3.csv"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    output = complaint(table1, expected)
-    assert output == "table3.csv, line 10, column 1 (model): found the end of the file, expected a row for ViT"
+    assert complaint(table1, expected).startswith("table3.csv: found no row for ViT, expected one")
 
 
 def test_an_empty_file_lacks_its_first_column(expected: Path) -> None:
     (expected / "table1.csv").write_text("")
-    assert "table1.csv, line 1, column 1 (model): found no such column" in complaint(table1, expected)
+    assert "table1.csv, line 1, $.model: found no such column" in complaint(table1, expected)
 
 
 def test_a_file_that_is_not_utf8_is_reported_by_line_and_column(expected: Path) -> None:
     file = expected / "table1.csv"
     file.write_bytes(file.read_bytes().replace(b"RTX 3090,2", b"RTX\xa03090,2", 1))
-    assert "line 3, column 2 (gpu): found 'RTX\\udca03090', expected text in UTF-8" in complaint(table1, expected)
+    assert "line 3: not text in UTF-8 (invalid start byte)" in complaint(table1, expected)
 
 
 def test_a_header_in_another_encoding_is_not_utf8(expected: Path) -> None:
     file = expected / "table1.csv"
     file.write_bytes(file.read_text().encode("utf-16"))
-    assert "line 1, column 1 (model)" in complaint(table1, expected)
-    assert "expected text in UTF-8" in complaint(table1, expected)
+    assert "line 1: not text in UTF-8" in complaint(table1, expected)
 
 
 def test_a_quote_left_open_is_no_csv(expected: Path) -> None:

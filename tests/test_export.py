@@ -333,4 +333,4 @@ def test_cost_refuses_a_training_that_says_nothing_of_the_run(kept: Path) -> Non
     file.write_text(file.read_text().replace('"paper"', '"tiny"'))
     assert "is of a tiny model" in refusal(*asked)
     file.write_text("{}")
-    assert "is not what train.py keeps (it lacks recipe, scale, " in refusal(*asked)
+    assert "is not what train.py keeps (Object missing required field `recipe`" in refusal(*asked)

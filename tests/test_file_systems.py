@@ -108,7 +108,7 @@ def test_a_build_cache_without_locks_is_refused_before_any_trial(tmp_path: Path)
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["run", "lab", "probe", "upgrade-check --against timm==1.0.0"])
+@pytest.mark.parametrize("command", ["run", "lab", "probe", "compare --against timm==1.0.0"])
 def test_where_there_is_no_temporary_folder_nothing_is_made(command: str, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     full = ["prlimit", "--fsize=0"]  # no file takes a byte
@@ -156,7 +156,7 @@ def test_a_build_cache_that_is_full_later_is_a_crash_that_names_the_disk(
     fill = f"until [[ -e {out}/logs/server.log ]]; do sleep 0.1; done; cat /dev/zero > {cache}/other"
     variables: dict[str, Any] = {"CUDA_VISIBLE_DEVICES": "", "REPRO_CACHE": str(cache)}
     shell = f'{mounting}; ({fill}) 2>/dev/null & "$@"'
-    done = process_of([*alone, shell, "sh"], *RUN, str(out), "-k", "free_lunch", **variables)
+    done = process_of([*alone, shell, "sh"], *RUN, str(out), "--", "-k", "free_lunch", **variables)
     (record,) = map(json.loads, trial_lines(out))
     assert done.returncode == 1, done.stderr
     assert record["status"] == "crashed"

@@ -111,11 +111,22 @@ def test_ranks_meet_whatever_the_name_of_the_temporary_folder(
     fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (tmp_path / name).mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    fork_server.start()
+    monkeypatch.setattr(fork_server, "_temporary", str(tmp_path / name))
     outcomes = fork_server.call(job("total", tmp_path, ranks=2, timeout=20))
     assert [(outcome.status, outcome.value) for outcome in outcomes] == [("ok", 1)] * 2
     assert [each.name for each in tmp_path.iterdir() if each.name != "log"] == [name], "and leave nothing beside it"
     assert list((tmp_path / name).iterdir()) == []
+
+
+def test_what_a_killed_compiler_leaves_goes_with_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (temporary := tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with ForkServer(tmp_path / "log", {}, modules=("json",)) as server:
+        [outcome] = server.call(job("compile_for_good", tmp_path, timeout=8))
+        assert outcome.status == "timed_out"
+        assert [*temporary.rglob("cc*.s")] != []
+    assert [*temporary.iterdir()] == []
 
 
 def test_ranks_of_a_job_share_a_process_group_of_their_own(fork_server: ForkServer, tmp_path: Path) -> None:
@@ -777,9 +788,11 @@ def near_end(folder: Path, pids: Path, *modules: str, **variables: str) -> subpr
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_killed_near_end_leaves_no_process_behind(tmp_path: Path, pids: Path, stopped: bool) -> None:
-    near = near_end(tmp_path, pids, "torch")
+    (temporary := tmp_path / "tmp").mkdir()
+    near = near_end(tmp_path, pids, "torch", TMPDIR=str(temporary))
     try:
         wait_for_pids(pids, 8)
+        assert [*temporary.iterdir()] != []
         [server] = psutil.Process(near.pid).children()
         if stopped:
             server.suspend()
@@ -788,6 +801,7 @@ def test_a_killed_near_end_leaves_no_process_behind(tmp_path: Path, pids: Path, 
         near.wait()
     assert_gone(pids, 8)
     server.wait(timeout=5)
+    assert [*temporary.iterdir()] == []
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from repro import datafile
@@ -63,9 +65,10 @@ def imports(
 
 @pytest.fixture
 def venv(tmp_path: Path) -> tuple[Path, Path]:
-    """The interpreter of a new virtual environment, and its site-packages."""
+    """The interpreter of a new virtual environment, and its site-packages with what reading needs."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     [site] = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    shutil.copytree(Path(msgspec.__file__).parent, site / "msgspec")
     return tmp_path / "venv" / "bin" / "python", site
 
 
@@ -147,6 +150,7 @@ def test_a_users_own_site_is_not_the_environments(tmp_path: Path) -> None:
         pytest.skip("the interpreter that this environment was made with lies elsewhere")
     site = tmp_path / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     fork(site)
+    shutil.copytree(Path(msgspec.__file__).parent, site / "msgspec")
     found = imports(python=base, first="import timm", more={"PYTHONUSERBASE": str(tmp_path)})
     assert found.packages["timm"] == Imported("9.9", "elsewhere")
 

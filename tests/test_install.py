@@ -96,7 +96,12 @@ def test_a_wheel_holds_the_package_alone_with_models_and_the_papers_numbers_as_f
 @pytest.mark.slow
 def test_reading_takes_less_than_50_mb_of_dependencies(installed: Installed) -> None:
     folders = {path.name for path in installed.packages.glob("*.dist-info")}
-    assert {name.split("-")[0] for name in folders} - {"pip", "setuptools"} == {"repro", "tabulate", "nvidia_ml_py"}
+    assert {name.split("-")[0] for name in folders} - {"pip", "setuptools"} == {
+        "repro",
+        "msgspec",
+        "tabulate",
+        "nvidia_ml_py",
+    }
     files = [path for path in installed.packages.rglob("*") if path.is_file() and not path.is_symlink()]
     files = [path for path in files if path.relative_to(installed.packages).parts[0] not in ("pip", "setuptools")]
     assert sum(path.stat().st_size for path in files) < 50 * MEGABYTE
@@ -134,18 +139,18 @@ def test_its_messages_name_it_as_it_is_called(installed: Installed) -> None:
 @pytest.mark.slow
 def test_what_it_has_not_is_asked_for_in_one_line(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "llama.json").write_text('{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}')
-    own = ["--models", f"hf:{tmp_path}/llama.json", "--tokens", "1B", "--batch-size", "32"]
+    own = ["--models", f"hf:{tmp_path}/llama.json@tokens=1B,batch=32"]
     for words, missing in (
         (["run"], "pytest, pytest-benchmark, tqdm, psutil"),
         (["lab"], "torch, tqdm, psutil"),
         (["probe"], "tqdm, psutil"),
         (["predict", "--gpu", "H100", *own], "transformers"),
-        (["upgrade-check", "--against", "torch==2.11.0"], "a checkout"),
+        (["compare", "--against", "torch==2.11.0"], "a checkout"),
     ):
         done = installed.run(*words)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
         assert missing in done.stderr
-        assert "pip install 'repro[measure]'" in done.stderr or words[0] == "upgrade-check"
+        assert "pip install 'repro[measure]'" in done.stderr or words[0] == "compare"
     (installed.environment / "uv-receipt.toml").touch()
     assert installed.run("lab").stderr.endswith(
         "uv tool install '.[measure]' in a checkout installs it, as does its ./run_all.sh\n"

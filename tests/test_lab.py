@@ -278,8 +278,8 @@ def test_the_kept_experiments_report_is_what_its_times_give() -> None:
 @pytest.mark.parametrize(
     ("changed", "output"),
     [
-        ({"seconds": [1.0, "long"]}, 'seconds[1] is "long"'),
-        ({"what": {"machine": "cpu"}}, "what lacks scale, batch, images, epochs"),
+        ({"seconds": [1.0, "long"]}, "Expected `float`, got `str` - at `$.seconds[1]`"),
+        ({"what": {"machine": "cpu"}}, "Object missing required field `scale` - at `$.what`"),
         ({"training": []}, "it does not have the times of 2 epochs"),
         ({"seconds": [0.6, 0.0]}, "it does not have the times of 2 epochs"),
         ({"what": asdict(Training("cpu", "tiny", 16, 48, 2))}, "they are of cpu_tiny_48-images_2-epochs"),

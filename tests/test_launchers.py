@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 # A trial of DeepSpeed's on two processes: it asks mpirun's, Azure's and SageMaker's variables for its rank.
 ZERO = ["--models", "pythia-1b", "--methods", "all", "--processes", "2", "--steps", "1"]
-ZERO += ["-k", "lunch+zero_1 and not offloading and not checkpointing"]
+CASE = ["--", "-k", "lunch+zero_1 and not offloading and not checkpointing"]
 OF_A_LAUNCHER = {
     **{f"OMPI_COMM_WORLD_{name}": number for name, number in (("RANK", "0"), ("SIZE", "1"), ("LOCAL_RANK", "0"))},
     **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "SLURM_PROCID"), "3"),
@@ -34,7 +34,7 @@ def test_a_trial_needs_neither_its_launcher_s_variables_nor_its_signals(tmp_path
         "os.execv(sys.argv[1], sys.argv[1:])"
     )
     prefix = [sys.executable, "-c", leaving]
-    done = process_of(prefix, *ZERO, "--out", str(tmp_path), cwd=ROOT, CUDA_VISIBLE_DEVICES="", **OF_A_LAUNCHER)
+    done = process_of(prefix, *ZERO, "--out", str(tmp_path), *CASE, cwd=ROOT, CUDA_VISIBLE_DEVICES="", **OF_A_LAUNCHER)
     [record] = map(json.loads, trial_lines(tmp_path))
     assert (record["status"], record["reason"]) == ("ok", ""), done.stderr
     assert record["wrapper"].startswith("DeepSpeedEngine")
@@ -77,9 +77,7 @@ def started_with(shell: str, folder: Path, *arguments: str) -> subprocess.Comple
     return process_of(["sh", "-c", f'{shell}; exec "$@"', "sh"], *arguments, cwd=folder, CUDA_VISIBLE_DEVICES="")
 
 
-@pytest.mark.parametrize(
-    "command", [NAIVE, ["probe"], ["lab"], ["upgrade-check", "--against", "torch==2.11.0"], ["report"]]
-)
+@pytest.mark.parametrize("command", [NAIVE, ["probe"], ["lab"], ["compare", "--against", "torch==2.11.0"], ["report"]])
 def test_in_a_folder_that_was_removed_a_command_that_writes_says_so(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     done = started_with("rmdir ../here", tmp_path / "here", *command, "--out", "out")
@@ -93,7 +91,7 @@ def test_in_a_folder_that_was_removed_what_reads_answers(tmp_path: Path) -> None
     assert started_with("rmdir ../here", tmp_path / "here", "table", "1").returncode == 0
 
 
-@pytest.mark.parametrize("command", [NAIVE, ["probe"], ["lab"], ["upgrade-check", "--against", "torch==2.11.0"]])
+@pytest.mark.parametrize("command", [NAIVE, ["probe"], ["lab"], ["compare", "--against", "torch==2.11.0"]])
 def test_a_umask_that_leaves_its_owner_nothing_is_refused(command: list[str], tmp_path: Path) -> None:
     done = started_with("umask 777", tmp_path, *command, "--out", str(tmp_path / "out"))
     assert one_line(done) == (

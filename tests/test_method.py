@@ -73,7 +73,10 @@ def asked(*methods: str) -> list[str]:
         (["--with", f"{EXAMPLES}:zero_3"], "'zero_3' is no name for a method: expected up to 40 letters"),
         (["--with", f"{EXAMPLES}:fused_adamw+fused_adamw"], "fused_adamw+fused_adamw is named twice; name each once"),
         (["--with", f"{EXAMPLES}:fused_adamw", "--methods", "naive"], "--with adds methods to free lunch"),
-        (["--with", f"{EXAMPLES}:fused_adamw", "--search", "3"], "leave out --with, or use --search exhaustive"),
+        (
+            ["--with", f"{EXAMPLES}:fused_adamw", "--search", "3"],
+            "chooses its trials itself: leave out --with",
+        ),
         (["--micro-batches", "3"], "does not divide the 16 examples of pythia-1b's batch on each of 1 devices; take"),
         (["--cpus", "4096"], "--cpus 4096: at most "),
         (["--micro-batches", "large"], "--micro-batches large: expected"),

@@ -341,7 +341,7 @@ def test_a_search_of_the_best_predicted_is_refused_on_several_nodes(monkeypatch:
     for name, value in as_task(0, 2, 1).items():
         monkeypatch.setenv(name, value)
     output = refusal("run", "--search", "3", CUDA_VISIBLE_DEVICES="")
-    assert "--search 3 knows one node only, this run was launched on 2" in output
+    assert "--search 3 runs on one node, this run was launched on 2" in output
 
 
 def test_a_report_says_how_several_nodes_are_launched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -110,10 +109,9 @@ def test_a_slice_of_a_gpu_is_never_taken_for_the_whole(monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("in_mig_mode")
 def test_slices_of_gpus_are_used_one_at_a_time() -> None:
-    asked = Namespace(gpus="1,2", processes=None, allow_cpu=False)
     with pytest.raises(UserError, match="2 MIG slices: CUDA gives a process one, and NCCL joins none; take --gpus 1"):
-        devices_and_counts(asked)
-    devices, counts = devices_and_counts(Namespace(**vars(asked) | {"gpus": "device=1"}))
+        devices_and_counts("1,2", None)
+    devices, counts = devices_and_counts("device=1", None)
     assert ([device.uuid for device in devices], counts) == (["MIG-10"], (1,))
 
 
@@ -349,7 +347,7 @@ def test_a_gpu_in_mig_mode_without_an_instance_is_named_and_never_taken_for_the_
     for variable in ("1", "GPU-1", "MIG-10"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
         with pytest.raises(UserError, match=reason):
-            devices_and_counts(Namespace(gpus=None, processes=None, allow_cpu=False))
+            devices_and_counts(None, None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(stub, "nvmlDeviceGetMigMode", lambda handle: [1, 1])
     with pytest.raises(UserError, match=f"GPU 0 is in MIG mode .*; {reason}; or set CUDA_VISIBLE_DEVICES= to run on"):
@@ -368,7 +366,7 @@ def nvmlInit():
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [("run --models vit", 2), ("run --gpus all --allow-cpu", 2), ("lab", 2), ("doctor", 1)],
+    [("run --models vit", 2), ("run --gpus all", 2), ("lab", 2), ("doctor", 1)],
 )
 def test_a_driver_of_another_version_than_its_library_is_reported_and_nothing_is_measured(
     tmp_path: Path, command: str, code: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,12 +15,13 @@ import psutil
 import pytest
 
 from repro import models
-from repro.commands.custom_models import _texts
 from repro.console import UserError
 from repro.models import custom, specification
 from repro.models.recipe import Images, Text
 from repro.models.specification import Fields
 from repro.predict.descriptions import describe
+from repro.record import Trial
+from repro.run import estimate
 from repro.run.results import RECIPES
 from tests.command_line import answer, process, refusal, repro, trial_lines
 
@@ -97,7 +99,7 @@ class Vector(nn.Module):
     def forward(self, input_ids, labels):
         return self.layers(self.embedding(input_ids)).sum(-1)
 """
-LENGTH = ("--batch-size", "64", "--training-steps", "1000")
+NUMBERS = "@batch=64,steps=1000"
 
 
 @pytest.fixture(scope="module")
@@ -123,18 +125,56 @@ def described(text: str, **given: Any) -> custom.CustomModel:
     return with_tiny(describe(specification.specification(text, Fields(**given)))[0])
 
 
-def test_what_is_missing_is_asked_for_in_one_line(folder: Path) -> None:
+KEYS = "; the keys are tokens, images, epochs, dataset, steps, batch, sequence, image, precision, optimizer\n"
+REFUSED = {
+    "": " needs its batch size, batch=N, and its length, tokens=20B, images=100M, steps=N, or epochs=N with dataset=N, "
+    f"as in hf:llama.json@tokens=20B,batch=256{KEYS}",
+    "@": f" needs its batch size, batch=N, and its length, .*{KEYS}",
+    "@tokens=20B": f" needs its batch size, batch=N, as in hf:llama.json@tokens=20B,batch=256{KEYS}",
+    "@batch=8": f" needs its length, .*{KEYS}",
+    "@batch=8,epochs=3": f" needs the size of an epoch, dataset=N, as in .*{KEYS}",
+    "@batch=8,steps=9,tokens=1B": ": tokens and steps exclude each other: each says how long the training is\n",
+    "@batch=8,tokens=5x": ": tokens 5x: expected a number such as 90, 1.28M or 20B\n",
+    "@batch=0,steps=9": ": batch 0: expected a whole number from 1 to 1,000,000,000\n",
+    "@batch": ": batch : expected a whole number from 1 to 1,000,000,000\n",
+    "@batch=8,batch=9": ": batch is given twice\n",
+    "@batch=8,batches=9": f": unknown key 'batches' behind the @{KEYS}",
+    "@token=1B,batch=8": f": unknown key 'token' behind the @{KEYS}",
+    "@batch=8,steps=9,precision=fp8": ": precision is 'fp8', expected one of fp16, bf16, fp32\n",
+    "@batch=8,steps=9,optimizer=SGD": ": optimizer is 'SGD', expected one of Adam, AdamW\n",
+}
+
+
+@pytest.mark.parametrize("numbers", REFUSED)
+def test_wrong_numbers_are_refused_in_one_line(folder: Path, numbers: str) -> None:
     llama = f"hf:{folder / 'llama.json'}"
-    assert refusal("predict", "--models", llama) == (
-        f"repro: {llama} needs its batch size, --batch-size N, and its length, --training-steps N, --tokens 20B or "
-        "--images 100M, or --epochs N with --dataset-size N\n"
+    assert re.fullmatch(f"repro: {llama}{REFUSED[numbers]}", refusal("predict", "--models", f"{llama}{numbers}"))
+
+
+def test_the_papers_models_take_no_numbers() -> None:
+    for words in (("predict", "--models", "mamba,vit@batch=8"), ("cost", "vit@batch=8")):
+        assert refusal(*words).startswith("repro: vit@batch=8: expected a model of your own before the @: hf:CONFIG")
+
+
+@pytest.mark.parametrize("command", ["run", "predict", "cost", "export", "survey", "upgrade-check", "slurm"])
+def test_an_old_option_names_the_word_to_write(command: str) -> None:
+    front = {"slurm": ["--gpus-per-node", "1", "--time", "4h", "--", "run"], "cost": ["hf:a.json"]}.get(command, [])
+    model = "hf:a.json" if command == "cost" else "hf:llama.json"
+    old = {"tokens": "20B", "images": "100M", "epochs": "90", "dataset-size": "1M", "training-steps": "9"}
+    old |= {"batch-size": "8", "sequence": "64", "image-size": "32", "precision": "bf16", "optimizer": "Adam"}
+    now = {"dataset-size": "dataset", "training-steps": "steps", "batch-size": "batch", "image-size": "image"}
+    for option, value in old.items():
+        assert refusal(command, *front, f"--{option}", value) == (
+            f"repro: --{option} {value}: write it behind the model: {model}@{now.get(option, option)}={value}\n"
+        )
+
+
+def test_several_old_options_make_one_word() -> None:
+    asked = ("predict", "--models=my.toml@batch=8", "--gpu", "A100", "--tokens=1B", "--precision", "fp16")
+    assert refusal(*asked) == (
+        "repro: --tokens 1B --precision fp16: write them behind the model: my.toml@batch=8,tokens=1B,precision=fp16\n"
     )
-    assert "the size of an epoch, --dataset-size N" in refusal(
-        "run", "--models", llama, "--batch-size", "8", "--epochs", "3"
-    )
-    assert "exclude each other" in refusal("predict", "--models", llama, *LENGTH, "--tokens", "1B")
-    assert "--batch-size describes a model of your own" in refusal("predict", "--models", "vit", "--batch-size", "8")
-    assert "--tokens 5x: expected a number such as 300000" in refusal("predict", "--models", llama, "--tokens", "5x")
+    assert "--images many: expected a whole number" in refusal("lab", "--images", "many"), "the lab has its own"
 
 
 def test_an_epoch_of_text_is_counted_in_tokens_as_the_length_is() -> None:
@@ -145,43 +185,99 @@ def test_an_epoch_of_text_is_counted_in_tokens_as_the_length_is() -> None:
     assert specification.steps("mine", epochs, images) == specification.steps(
         "mine", Fields(batch_size=64, images=3 * 256 * 6400), images
     )
+    for wrong, inputs, words in (
+        (Fields(batch_size=64, images=1e6), text, "images: give tokens"),
+        (Fields(batch_size=64, tokens=1e6), images, "tokens: give images"),
+    ):
+        with pytest.raises(UserError, match=f"mine: this model reads no {words}"):
+            specification.steps("mine", wrong, inputs)
 
 
 def test_a_file_without_a_model_is_refused_with_its_name(folder: Path) -> None:
     (folder / "none.json").write_text('{"a": 1}')
     (folder / "broken.toml").write_text('modle = "hf:llama.json"\n')
-    length = ("--gpu", "A100", *LENGTH)
-    assert "none.json has no model_type" in refusal("predict", "--models", f"hf:{folder / 'none.json'}", *length)
+
+    def refused(model: str) -> str:
+        return refusal("predict", "--gpu", "A100", "--models", f"{model}{NUMBERS}")
+
+    assert "none.json has no model_type" in refused(f"hf:{folder / 'none.json'}")
     (folder / "timm.json").write_text('{"architecture": "resnet50", "num_classes": 1000}')
-    named = refusal("predict", "--models", f"hf:{folder / 'timm.json'}", *length)
-    assert named.endswith("as every transformers configuration has; it is timm's: name it as timm:resnet50\n")
-    assert "did you mean model?" in refusal("predict", "--models", f"{folder / 'broken.toml'}", *length)
-    assert "gone.py cannot be read" in refusal("predict", "--models", f"{folder / 'gone.py'}", *length)
+    assert refused(f"hf:{folder / 'timm.json'}").endswith(
+        "as every transformers configuration has; it is timm's: name it as timm:resnet50\n"
+    )
+    assert "did you mean model?" in refused(f"{folder / 'broken.toml'}")
+    assert "gone.py cannot be read" in refused(f"{folder / 'gone.py'}")
     saved = "there is no such file, and nothing is downloaded: save https://huggingface.co/{}/raw/main/config.json and"
     for id in ("gpt2", "meta-llama/Llama-3.1-8B"):
         for text in (f"hf:{id}", f"hf:https://huggingface.co/{id}", f"hf:https://huggingface.co/{id}/tree/main"):
-            assert saved.format(id) in refusal("predict", "--models", text, *length)
-    assert "hf:gone.json: gone.json cannot be read" in refusal("predict", "--models", "hf:gone.json", *length)
+            assert saved.format(id) in refused(text)
+    assert "hf:gone.json: gone.json cannot be read" in refused("hf:gone.json")
 
 
-def test_paths_of_models_may_have_commas_and_begin_at_home(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+PATHS = ("a.json", "a,vit/config.json", "a,vit/own.py", "lr=0.1,wd=0.1/config.json", "b@steps=5/c.json", "b@5/c.json")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder and ~, with models in paths that look like lists and numbers."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "a,vit").mkdir()
-    shutil.copy(folder / "llama.json", tmp_path / "a,vit" / "config.json")
-    shutil.copy(folder / "own.py", tmp_path / "a,vit")
-    asked = [
-        "vit",
-        "hf:~/a,vit",
-        "timm:vit_tiny_patch16_224:depth=2,img_size=(32,32)",
-        "~/a,vit/own.py:recipe",
-        "mamba",
-    ]
-    assert list(_texts(",".join(asked))) == asked
-    assert list(_texts("hf:~/a,mamba")) == ["hf:~/a", "mamba"]
-    found = [specification.specification(asked[number], Fields()).place for number in (1, 3)]
-    assert found == [str(tmp_path / "a,vit" / name) for name in ("config.json", "own.py")]
+    monkeypatch.chdir(tmp_path)
+    for path in PATHS:
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(json.dumps(LLAMA))
+    return tmp_path
+
+
+WORDS = [  # each with its model, and its numbers
+    ("vit", "vit", ""),
+    ("hf:a.json@tokens=20B,batch=256,precision=bf16", "hf:a.json", "tokens=20B,batch=256,precision=bf16"),
+    ("hf:a.json@batch=8, steps=9", "hf:a.json", "batch=8, steps=9"),
+    ("hf:~/a,vit@batch=8", "hf:~/a,vit", "batch=8"),
+    ("~/a,vit/own.py:recipe@steps=9", "~/a,vit/own.py:recipe", "steps=9"),
+    ("hf:~/lr=0.1,wd=0.1@batch=8,steps=9", "hf:~/lr=0.1,wd=0.1", "batch=8,steps=9"),
+    ("hf:b@steps=5/c.json", "hf:b@steps=5/c.json", ""),
+    ("hf:b@steps=5/c.json@batch=8,steps=9", "hf:b@steps=5/c.json", "batch=8,steps=9"),
+    ("hf:b@5/c.json@batch=8", "hf:b@5/c.json", "batch=8"),
+    ("timm:vit_tiny_patch16_224:depth=2,img_size=(32,32)", "timm:vit_tiny_patch16_224:depth=2,img_size=(32,32)", ""),
+    ("timm:resnet50:num_classes=100@images=100M,batch=8", "timm:resnet50:num_classes=100", "images=100M,batch=8"),
+    ("timm:resnet50@images=100M", "timm:resnet50", "images=100M"),
+    ("my.toml@batch=8", "my.toml", "batch=8"),
+    ("gone.py:NAME@steps=9", "gone.py:NAME", "steps=9"),
+    ("hf:gone/lr=0.1,wd=0.1@batch=8", "hf:gone/lr=0.1,wd=0.1", "batch=8"),
+    ("hf:gone@steps=5/c.json@batch=8", "hf:gone@steps=5/c.json", "batch=8"),
+    ("hf:a.json@token=1B,batch=8", "hf:a.json", "token=1B,batch=8"),
+    ("hf:meta-llama/Llama-2-7b-hf@main", "hf:meta-llama/Llama-2-7b-hf@main", ""),
+    ("hf:a.json@", "hf:a.json", ""),
+]
+
+
+@pytest.mark.parametrize(("word", "model", "numbers"), WORDS, ids=[word for word, _, _ in WORDS])
+def test_the_last_at_before_a_key_divides(home: Path, word: str, model: str, numbers: str) -> None:
+    assert specification.divided(word) == (model, numbers)
+    for others in ([], ["vit"], ["hf:a.json"], ["timm:resnet50:num_classes=9@images=1M,batch=8"], ["own.py"]):
+        for listed in ([word, *others], [*others, word], [word, *others, word]):
+            assert specification.split(",".join(listed)) == listed
+
+
+def test_any_list_of_words_is_taken_apart_into_them(home: Path) -> None:
+    chance = random.Random(57)
+    for _ in range(300):
+        listed = [chance.choice(WORDS)[0] for _ in range(chance.randint(1, 6))]
+        assert specification.split(",".join(listed)) == listed
+        text = "".join(chance.choices("hf:a.json@batch=8,steps=9(){}~/vit,b@5", k=chance.randint(0, 30)))
+        assert ",".join(specification.split(text)) == text
+
+
+def test_a_word_means_what_its_fields_say(home: Path) -> None:
+    asked = specification.specification("hf:~/a,vit@tokens=20B,batch=256,sequence=64,precision=bf16")
+    assert asked.place == str(home / "a,vit" / "config.json")
+    assert asked.fields == Fields("a,vit", 256, tokens=20e9, sequence=64, precision="bf16")
+    images = "timm:resnet50:num_classes=9@epochs=90,dataset=1.28M,batch=8,image=64,optimizer=Adam"
+    assert specification.specification(images).fields == Fields(
+        batch_size=8, epochs=90, dataset_size=1.28e6, image_size=64, optimizer="Adam"
+    )
+    (home / "my.toml").write_text('model = "hf:a.json@sequence=32"\nbatch = 64\ntokens = "1B"\n')
+    assert specification.specification("my.toml@steps=9").fields == Fields("my", 64, training_steps=9, sequence=32)
 
 
 def test_an_id_is_a_hash_of_the_model_and_its_hyper_parameters_wherever_it_lies(folder: Path, tmp_path: Path) -> None:
@@ -220,8 +316,8 @@ def test_a_scan_without_its_kernel_is_named(folder: Path) -> None:
     small = {"num_heads": 8, "head_dim": 16, "hidden_size": 64, "state_size": 16, "n_groups": 1, "expand": 2}
     config = small | {"model_type": "mamba2", "num_hidden_layers": 3, "vocab_size": 512, "chunk_size": 16}
     (folder / "mamba2.json").write_text(json.dumps(config))
-    given = ("--models", f"hf:{folder / 'mamba2.json'}", "--sequence", "32", *LENGTH)
-    done = repro("slurm", "--gpus-per-node", "1", "--time", "4h", "--", "run", *given)
+    given = f"hf:{folder / 'mamba2.json'}{NUMBERS},sequence=32"
+    done = repro("slurm", "--gpus-per-node", "1", "--time", "4h", "--", "run", "--models", given)
     assert "; its scan runs without mamba-ssm's kernel" in done.stderr
     assert not described(f"hf:{folder / 'llama.json'}", batch_size=8, tokens=1e6).paper.slow_scan
 
@@ -259,8 +355,8 @@ def test_keys_of_a_configuration_that_are_not_the_models_are_left_out_and_named(
 def test_a_configuration_that_says_how_to_run_makes_the_same_model(folder: Path) -> None:
     (folder / "runs.json").write_text(json.dumps(LLAMA | RUNNING | SILENT | {"num_hidden_layers": 2}))
     (folder / "plain.json").write_text(json.dumps(LLAMA | {"num_hidden_layers": 2}))
-    job = ("slurm", "--gpus-per-node", "1", "--time", "4h", "--", "run", *LENGTH, "--models")
-    runs, plain = (repro(*job, f"hf:{folder / name}.json").stderr.strip() for name in ("runs", "plain"))
+    job = ("slurm", "--gpus-per-node", "1", "--time", "4h", "--", "run", "--models")
+    runs, plain = (repro(*job, f"hf:{folder / name}.json{NUMBERS}").stderr.strip() for name in ("runs", "plain"))
     assert runs.partition("left out of its configuration, as no part of the model: ")[2] == ", ".join(RUNNING)
     counts = [re.findall("[0-9.e+]+ (?:B weights|FLOPs)", said) for said in (runs, plain)]
     assert counts[0] == counts[1]
@@ -406,15 +502,25 @@ def test_predict_traces_a_model_once_and_money_takes_its_days(folder: Path) -> N
     assert best["origin"] == "predicted"
 
 
+@pytest.mark.slow
+def test_a_convolution_models_run_on_a_cpu_is_estimated_within_a_factor_of_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom, "_REGISTERED", {})
+    monkeypatch.setattr(estimate, "usable_cpus", lambda: 2)  # as many as took 135 s for both trials
+    own = described("timm:resnet26", batch_size=64, images=1e6)
+    custom.register(own)
+    both = [Trial(own.paper.id, "tiny", settings, "cpu", 1, steps=3) for settings in ("naive", "free_lunch")]
+    seconds = sum(estimate.estimate(trial, None) for trial in both)
+    assert 135 / 2 < estimate.LOADING + seconds + estimate.REPORTING < 135 * 2
+
+
 @pytest.fixture(scope="module")
 def measured(folder: Path) -> Path:
     """A run of a configuration and of a Python file, whose model has the name of one of the paper's, on the CPU."""
     out = folder / "run"
-    asked = f"hf:{folder / 'llama.json'},{folder / 'own.py'}:recipe"
-    done = process("run", "--models", asked, *LENGTH, "--processes", "1", "--methods", "naive", "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    again = process("run", "--models", asked, *LENGTH, "--processes", "1", "--methods", "naive", "--out", str(out))
-    assert again.returncode == 0, again.stderr
+    asked = f"hf:{folder / 'llama.json'}{NUMBERS},{folder / 'own.py'}:recipe{NUMBERS}"
+    for _ in range(2):
+        done = process("run", "--models", asked, "--processes", "1", "--methods", "naive", "--out", str(out))
+        assert done.returncode == 0, done.stderr
     return out
 
 
@@ -544,8 +650,8 @@ def test_weights_that_no_loss_reaches_take_memory_and_no_update(folder: Path) ->
 @pytest.mark.slow
 def test_every_engine_trains_a_model_with_weights_that_no_loss_reaches(folder: Path) -> None:
     picked = "(naive or zero_2 or fsdp_3) and not (checkpointing or offloading)"
-    asked = ("run", "--models", f"{folder / 'unreached.py'}", "--processes", "2", "--methods", "all", "-k", picked)
-    done = process(*asked, "--out", str(folder / "unreached"))
+    asked = ("run", "--models", f"{folder / 'unreached.py'}", "--processes", "2", "--methods", "all")
+    done = process(*asked, "--out", str(folder / "unreached"), "--", "-k", picked)
     said = next(line for line in done.stderr.splitlines() if "steps of" in line)
     assert said.endswith("; 0.28 M weights take no part, and are frozen")
     records = [json.loads(line) for line in trial_lines(folder / "unreached")]

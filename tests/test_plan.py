@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,11 +13,12 @@ import pytest
 from repro import models
 from repro.cli import parser
 from repro.commands.preflight import check_cuda
-from repro.commands.run import _checked
+from repro.commands.run import parsed
 from repro.console import UserError
 from repro.formats import bytes_, duration
 from repro.machine import doctor, nvml
-from repro.machine.devices import Device
+from repro.machine.devices import Device, gpu_of
+from repro.machine.host import usable_cpus
 from repro.models.recipe import divisors
 from repro.paper.gpus import find, paper_gpus
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
@@ -25,7 +27,7 @@ from repro.predict.forecast import forecast
 from repro.predict.hardware import gpu_named
 from repro.record import Trial
 from repro.run.estimate import LOADING, REPORTING, STARTING, compiling_seconds, estimate
-from repro.run.plan import Methods, Options, counts_up_to, limited, settings_for, trials
+from repro.run.plan import Methods, Options, checking, counts_up_to, limited, projecting, settings_for, trials
 from tests.command_line import ROOT, documentation
 
 
@@ -110,9 +112,7 @@ def test_without_a_gpu_every_recipe_runs_naive_and_free_lunch_and_one_the_whole_
     assert len(found) == 9 * 2 + 8 * 2 + 23
 
 
-@pytest.mark.parametrize(
-    "change", [{"memory": 2**30}, {"steps": 5}, {"scale": "tiny"}, {"check_extrapolation": True}, {"nodes": 2}]
-)
+@pytest.mark.parametrize("change", [{"memory": 2**30}, {"steps": 5}, {"scale": "tiny"}, {"nodes": 2}])
 def test_all_that_changes_a_measurement_changes_the_trials_ids(change: dict[str, Any]) -> None:
     before = trials(options(models=("vit",)), gpus("A100", 1))
     after = trials(options(models=("vit",), **change), gpus("A100", 1))
@@ -120,8 +120,9 @@ def test_all_that_changes_a_measurement_changes_the_trials_ids(change: dict[str,
 
 
 def test_an_id_tells_all_that_a_trial_is() -> None:
-    trial = Trial("vit", "paper", "naive", "A100 40 GB", 4, 3 * 2**29, 5, check_extrapolation=True, nodes=2)
-    assert trial.id == "vit/paper/2x4xA100-40-GB/naive/1.5GiB/5-rounds/checked"
+    trial = Trial("vit", "paper", "naive", "A100 40 GB", 4, 3 * 2**29, 5, nodes=2)
+    assert trial.id == "vit/paper/2x4xA100-40-GB/naive/1.5GiB/5-rounds"
+    assert replace(trial, check_extrapolation=True).id == trial.id, "whole steps come last, and change nothing"
     assert Trial("vit", "tiny", "naive", "cpu", 1, steps=1).id == "vit/tiny/1xcpu/naive/1-rounds"
     assert replace(trial, micro_batch=8).id == f"{trial.id}/micro-batch-8"
     assert Trial("vit", "tiny", "free_lunch", "cpu", 2).id == "vit/tiny/2xcpu/free_lunch"
@@ -161,6 +162,29 @@ def test_an_estimate_counts_the_whole_steps_that_check_an_extrapolation() -> Non
     assert found.step is not None
     checked = estimate(replace(slow, check_extrapolation=True), a100)
     assert checked - estimate(slow, a100) == pytest.approx(slow.steps * found.step.total)
+
+
+def test_a_trial_times_whole_steps_too_where_they_take_under_a_tenth_longer() -> None:
+    def checked(asked: Options, devices: Sequence[Device]) -> dict[str, bool]:
+        made = checking(trials(asked, devices), partial(estimate, gpu=gpu_of(devices)))
+        return {trial.settings: trial.check_extrapolation for trial in made}
+
+    assert checked(options(models=("vit",), scale="tiny"), []) == {"naive": False, "free_lunch": True}
+    assert not any(checked(options(models=("pythia-6.9b",), methods="all"), gpus("H100", 1)).values())
+    assert checked(options(models=("vit",), methods="naive", steps=1), gpus("H100", 8)) == {"naive": False}
+    assert checked(options(models=("vit",), methods="free-lunch", counts=(8,)), gpus("H100", 8)) == {"free_lunch": True}
+    assert not any(checked(options(scale="tiny", counts=(), projected=(2,)), []).values()), "one rank of two"
+
+
+def test_what_is_measured_is_projected_too_where_that_takes_under_a_tenth_longer() -> None:
+    def projected(methods: Methods, *asked: int) -> tuple[int, ...]:
+        wanted = options(models=("vit",), methods=methods, scale="tiny", counts=(1, 2), projected=asked)
+        return projecting(wanted, [], partial(estimate, gpu=None)).projected
+
+    assert projected("naive", 2) == (2,), "a ratio of two predictions costs nothing"
+    assert projected("free-lunch", 2, 4) == (2, 4)
+    assert projected("all", 2) == (), "one rank of each that shards would run"
+    assert projected("all", 2, 4) == (4,)
 
 
 def test_settings_are_those_of_all_gpus_of_all_nodes() -> None:
@@ -203,14 +227,14 @@ def test_flash_attention_that_would_serve_no_trial_is_refused_and_whom_it_does_n
     gpu: str, words: str, refused: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(nvml, "visible_devices", lambda: gpus(gpu, 1))
-    given = parser("run").parse_args(["--attention", "flash", *words.split()])
+    given = parser("run").parse_args(["--with", "attention=flash", *words.split()])
     if refused:
-        with pytest.raises(UserError, match="--attention flash changes nothing here: it serves free lunch of Pythia"):
-            _checked(given)
+        with pytest.raises(UserError, match="--with attention=flash changes nothing here: it serves free lunch"):
+            parsed(given)
     else:
-        _checked(given)
+        parsed(given)
         output = capsys.readouterr().err
-        assert output == "repro: --attention flash serves Pythia alone, without it run vit, gan\n"
+        assert output == "repro: --with attention=flash serves Pythia alone, without it run vit, gan\n"
 
 
 def test_a_torch_without_cuda_is_reported_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,6 +303,15 @@ def test_what_nobody_can_predict_is_taken_for_four_examples_a_micro_step_at_a_th
         assert estimate(trial, gpu) == pytest.approx(around + 22 * micro_step)
         checked = estimate(replace(trial, check_extrapolation=True), gpu) - estimate(trial, gpu)
         assert checked == pytest.approx(3 * 256 / 2 / 4 * micro_step)
+
+
+def test_processes_share_the_speed_of_a_cpus_cores() -> None:
+    gan = models.find("gan")
+    trial = Trial("gan", "paper", "naive", "cpu", 2, steps=3)
+    around = 10 + gan.parameters / 1e8
+    four = 22 * 4 * gan.flops_per_example / (60e9 * usable_cpus() / 2)
+    assert estimate(trial, None) == pytest.approx(around + four)
+    assert estimate(replace(trial, micro_batch=1), None) == pytest.approx(around + four / 4)
 
 
 def test_a_tiny_trial_takes_a_tenth_of_a_second_a_round_and_longer_where_it_compiles() -> None:

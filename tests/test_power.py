@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from benchmarks import asking, power, slower
-from repro.cli import parser
+from repro.commands.compare import BUDGET
 from repro.compare.decision import FIRST_LOOK
 from repro.compare.upgrade import FORKS, chosen_within, rounds
 from repro.measure.launcher import ForkServer
@@ -128,8 +128,7 @@ def test_windows_draw_every_start_as_often_as_any_other() -> None:
 
 def test_the_largest_windows_are_what_the_default_budget_buys_for_one_trial() -> None:
     alone = [Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=rounds([]))]
-    budget = parser("upgrade-check").get_default("budget")
-    assert chosen_within(budget, alone, [], None) == (alone, power.MOST)
+    assert chosen_within(BUDGET, alone, [], None) == (alone, power.MOST)
 
 
 def test_the_pool_gives_the_power_that_the_documentation_tells() -> None:

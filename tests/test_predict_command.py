@@ -38,12 +38,11 @@ def test_people_are_reported_that_numbers_are_predicted_and_how_sure_they_are() 
     assert tables.startswith("Table 1 predicted for the paper's stack, with the fastest settings of the search: ")
     assert "predicted from traces of the models of transformers 4.42.3, the paper's (timm 1.0.31" in tables
     assert tables.count("1 x RTX 3090") == 1
-    assert repro("predict", "--all").stdout.count("1 x RTX 3090") == 2
     one = repro("predict", "--gpu", "RTX 3090", "--gpus", "2", "--models", "pythia-1b").stdout
     assert "Pythia-1B on 2 x RTX 3090: predicted" in one
     assert "8 of 10 unseen cells and trials lie in such an interval" in one
     assert "with free_lunch+fsdp_3, on today's stack (transformers 5.23.0)." in one
-    assert "Predicted, not measured" in one
+    assert "- Days are predicted for today's stack (transformers 5.23.0), from traces" in one
 
 
 def test_a_cell_shows_its_predicted_days() -> None:
@@ -86,7 +85,7 @@ def test_every_reason_why_settings_are_infeasible_is_reported() -> None:
         "a host of 64 GB a GPU does not hold what is offloaded (10 settings).\n"
     ) in none
     some = repro("predict", "--gpu", "RTX 4090", "--gpus", "2", "--models", "pythia-1b").stdout
-    assert "\nInfeasible: not even a micro batch of 1 fits.\n" in some
+    assert "\n- Infeasible: not even a micro batch of 1 fits.\n" in some
     assert "Infeasible" not in repro("predict", "--gpu", "H100", "--models", "pythia-1b").stdout
 
 
@@ -166,8 +165,8 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert rows[0]["predicted_micro_batch"] == first["micro_batch"]
     output = repro(*asked, "--measured", str(folder)).stdout
     assert "off by 25% in the median; of 2 it is within 25 % in 1, within 2x in 2, " in output
-    assert "Feasible or not as predicted: 3 of 4." in output
-    assert "GiB" in output
+    assert output.split("\n")[0].endswith(", 3 of 4 are feasible or not as predicted.")
+    assert "vit, 1GiB" in output
     assert f", {here_reason()}" in output, "where the folder does not say what it had"
     on_two = answer(*asked, "--nodes", "2", "--measured", str(folder))
     assert [row["settings"] for row in on_two] == ["free_lunch+checkpointing"]
@@ -197,12 +196,12 @@ def test_what_ran_is_held_against_its_prediction_by_true_steps_and_where_it_shou
     assert (
         "; of 1 it is within 25 % in 1, within 2x in 1, the measured days are within the interval in 1 of 1, " in output
     )
-    assert "Feasible or not as predicted: 1 of 2." in output
+    assert output.split("\n")[0].endswith(", 1 of 2 are feasible or not as predicted.")
     infeasible = record("vit", "naive", None, status="out_of_memory", memory=2**30)
     both = str(results_folder(tmp_path / "both", by_clock, infeasible))
-    assert "micro batch is as predicted in 0 of 1. " in repro(*asked, "--measured", both).stdout
+    assert "micro batch is as predicted in 0 of 1, " in repro(*asked, "--measured", both).stdout
     full = str(results_folder(tmp_path / "full", record("vit", "naive", None, status="out_of_memory", memory=2**30)))
-    assert repro(*asked, "--measured", full).stdout.startswith("Feasible or not as predicted: 1 of 1.\n")
+    assert repro(*asked, "--measured", full).stdout.startswith("1 of 1 are feasible or not as predicted.\n")
     slower = str(results_folder(tmp_path / "slower", record("vit", "free_lunch", predicted["predicted_days"] / 1.28)))
     assert "; of 1 it is within 25 % in 0, within 2x in 1, " in repro(*asked, "--measured", slower).stdout
 
@@ -220,8 +219,7 @@ def test_the_fastest_of_several_models_stand_in_one_table() -> None:
     rows = [line.split() for line in both.splitlines() if "naive" in line]
     assert [row[0] for row in rows] == ["vit", "pythia-160m"]
     everything = repro(*asked, "--models", "vit,pythia-160m", "--all").stdout
-    assert "ViT on 1 x A100" in everything
-    assert "Pythia-160M on 1 x A100" in everything
+    assert len(everything.splitlines()) == len(both.splitlines()) - 1, "of one settings each"
 
 
 def test_settings_are_not_asked_for_beside_a_run_whose_trials_say_theirs(tmp_path: Path) -> None:
@@ -274,7 +272,7 @@ def test_a_gpu_unlike_all_measured_has_no_interval_and_the_worst_error() -> None
             '{"fitted": {}, "errors": {"intervals": {}, "worst_gpu": "", "worst_factor": 1}}',
             "it lacks everything, pyth",
         ),
-        ('{"fitted": 1}', "fitted is 1"),
+        ('{"fitted": 1}', r"Expected `object`, got `int` - at `\$.fitted`"),
     ],
 )
 def test_broken_fits_are_reported_with_the_way_out(
@@ -385,5 +383,5 @@ def test_a_trial_that_is_no_fair_sample_is_named_beside_its_prediction_and_its_d
     disturbed = record("pythia-1b", "naive", 160.0, count=1, full=[taken])
     run = str(results_folder(tmp_path / "run", disturbed))
     output = repro("predict", "--gpu", "A100", "--measured", run).stdout
-    assert f"Disturbed: {disturbed.id}, a larger micro batch ran out of memory as others had 20.0 GB" in output
+    assert f"nor what fits: {disturbed.id}, a larger micro batch ran out of memory as others had 20.0 GB" in output
     assert "micro batch is as predicted" not in output

@@ -89,60 +89,57 @@ def test_a_rental_of_ones_own_replaces_that_of_the_same_terms_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", ["a\\nb", "a\\u001b[31mb", "a\\u2028b"])
-def test_what_breaks_a_line_or_steers_a_terminal_names_no_provider(tmp_path: Path, text: str) -> None:
-    output = refusal("cost", "vit", "--prices", prices(tmp_path, rental_table(provider=text)))
-    assert "my.toml, [[rental]] 1, provider: found 'a" in output
-    assert output.endswith(", expected some text on one line\n")
+def test_a_providers_name_neither_breaks_a_line_nor_steers_a_terminal(tmp_path: Path, text: str) -> None:
+    listed = price_list(Path(prices(tmp_path, rental_table(provider=text)))).rentals
+    assert listed[-1].provider.startswith("a\\")
+    assert listed[-1].provider.isprintable()
 
 
 BROKEN = [
-    (gpu_table().replace("price = 900\n", ""), ["[[gpu]] 1", "price is missing", "name, price, currency"]),
-    (gpu_table() + gpu_table(price="-900"), ["[[gpu]] 2, price", "found -900", "above 0"]),
+    (
+        gpu_table().replace("price = 900\n", ""),
+        ["[[gpu]] 1", "missing required field `price`; expected name, price"],
+    ),
+    (gpu_table() + gpu_table(price="-900"), ["[[gpu]] 2, $.price", "found -900", "above 0"]),
     (gpu_table() + gpu_table("GeForce RTX 3090"), ["[[gpu]] 2: expected RTX 3090 only once, and [[gpu]] 1 has it"]),
     (rate_table("EUR", "USD") + rate_table("USD", "EUR"), ["[[rate]] 2: expected EUR, USD only once"]),
-    (gpu_table(price='"cheap"'), ["[[gpu]] 1, price", "found 'cheap'"]),
-    (gpu_table(currency='"$"'), ["[[gpu]] 1, currency", "'$'", "expected three capital letters such as USD"]),
-    (gpu_table(quoted='"yesterday"'), ["[[gpu]] 1, quoted", "expected a day such as 2024-09-21"]),
-    (rate_table("USD", "USD"), ["[[rate]] 1, to", "found 'USD', expected another currency than from"]),
+    (gpu_table(price='"cheap"'), ["[[gpu]] 1, $.price", "found 'cheap'"]),
+    (gpu_table(currency='"$"'), ["[[gpu]] 1, $.currency", "'$'", "expected three capital letters such as USD"]),
+    (gpu_table(quoted='"yesterday"'), ["[[gpu]] 1, $.quoted", "expected a day such as 2024-09-21"]),
+    (rate_table("USD", "USD"), ["[[rate]] 1, $.to", "found 'USD', expected another currency than from"]),
     (gpu_table("RTX 3900"), ["[[gpu]] 1, name", "unknown GPU 'RTX 3900'", "RTX 3090"]),
     *(
         (
             rental_table(terms),
-            ["[[rental]] 1, terms:", f"found '{terms}', expected one of on-demand, reserved, spot"],
+            ["[[rental]] 1, $.terms:", f"found '{terms}', expected one of on-demand, reserved, spot"],
         )
         for terms in ("Spot", "On-Demand", "x")
     ),
-    (rental_table("reserved"), ["[[rental]] 1, hours", "found 1, expected more than 1 as terms is reserved"]),
-    (rental_table("spot", "2"), ["[[rental]] 1, hours", "found 2, expected 1 as terms is spot"]),
+    (rental_table("reserved"), ["[[rental]] 1, $.hours", "found 1, expected more than 1 as terms is reserved"]),
+    (rental_table("spot", "2"), ["[[rental]] 1, $.hours", "found 2, expected 1 as terms is spot"]),
     (rental_table("on-demand", "0.5"), ["found 0.5, expected 1 as terms is on-demand"]),
     (gpu_table() + "colour = 1\n", ["[[gpu]] 1", "unknown key 'colour'"]),
     ("[[gpus]]\n", ["unknown key 'gpus'", "[[gpu]]"]),
     ('gpu = "A100"\n', ["write each as [[gpu]]"]),
     (spot_table() + spot_table(), ["[[spot]] 2: expected restart only once, and [[spot]] 1 has it"]),
-    (spot_table(restart="10"), ["[[spot]] 1, restart: found '10', expected text with a unit such as"]),
-    (storage_table(-1), ["[[storage]] 1, price: found -1", "above 0"]),
+    (spot_table(restart="10"), ["[[spot]] 1, $.restart: found '10', expected text with a unit such as"]),
+    (storage_table(-1), ["[[storage]] 1, $.price: found -1", "above 0"]),
     ("[[gpu\n", ["not TOML", "line 1"]),
     ("a = " + "[" * 100_000, ["nested too deep"]),
-    (gpu_table(price="9" * 10_000), ["a number has thousands of digits"]),
-    (
-        gpu_table().replace("quoted =", f"quoted{'.a' * 5_000} ="),
-        ["[[gpu]] 1, quoted: found more than can be shown, expected a day"],
-    ),
+    (gpu_table(price="9" * 10_000), ["a number has too many digits"]),
+    (gpu_table().replace("quoted =", f"quoted{'.a' * 5_000} ="), ["nested too deep"]),
     *(
         (table, [f"found {found}, expected a number above 0, from 1e-30 to 1e+30"])
         for table, found in (
             (gpu_table(price="1e308"), "1e+308"),
             (gpu_table(price="inf"), "inf"),
-            (gpu_table(price="1" + "0" * 400), f"1{'0' * 59} ..."),
-            (gpu_table(price="0x" + "f" * 10_000), "more than can be shown"),
             (rate_table("EUR", "USD").replace("1.25", "1e308"), "1e+308"),
             (rate_table("EUR", "USD").replace("1.25", "1e-320"), "1e-320"),
         )
     ),
-    (
-        rental_table().replace("gpus = 8", "gpus = 1" + "0" * 400),
-        ["[[rental]] 1, gpus: found 1000", "expected a whole number from 1 up"],
-    ),
+    (gpu_table(price="0x" + "f" * 10_000), ["a number has too many digits"]),
+    (rental_table().replace("gpus = 8", "gpus = 1" + "0" * 400), ["a number has too many digits"]),
+    (rental_table().replace("gpus = 8", "gpus = 0"), ["[[rental]] 1, $.gpus: found 0, expected a whole number from 1"]),
     (gpu_table() + f"# {'a price ' * 200_000}", ["larger than 1,000,000 bytes"]),
 ]
 
@@ -152,13 +149,6 @@ def test_a_broken_price_file_is_reported_with_its_place(text: str, output: list[
     line = refusal("cost", "vit", "--prices", prices(tmp_path, text))
     for part in ("my.toml", *output):
         assert part in line
-
-
-def test_a_price_of_a_day_to_come_is_reported_with_todays(tmp_path: Path) -> None:
-    before = date.today()
-    line = refusal("cost", "vit", "--prices", prices(tmp_path, gpu_table(quoted="9999-12-31")))
-    days = {before, date.today()}  # two, where midnight passes meanwhile
-    assert any(f"[[gpu]] 1, quoted: found 9999-12-31, expected a day up to today, {day}" in line for day in days)
 
 
 def test_a_price_file_that_is_not_there_is_reported() -> None:

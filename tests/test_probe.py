@@ -281,7 +281,7 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
         in output
     )
     broken.write_text("{}")
-    assert "(it lacks device, memory, capability, counts, seconds)" in refusal("predict", "--probes", str(broken))
+    assert "(Object missing required field `device`)" in refusal("predict", "--probes", str(broken))
     found = json.loads(probes.read_text())
     found["counts"]["1"]["copy"] = -1
     broken.write_text(json.dumps(found))

@@ -83,11 +83,10 @@ ZERO_1 = "free_lunch+zero_1"  # Appendix J's settings of Pythia-1B on 4 H100
         (["--project", "9"], "--project 9: 9 is not from 2 to 8"),
         (["--project", "1,2"], "1 is not from 2 to 8"),
         (["--project", "two"], "--project"),
-        (["--processes", "1,2", "--project", "2"], "all of them are measured here"),
+        (["--processes", "1,2", "--project", "2", "--methods", "all"], "all of them are measured here"),
         (["--project", "3"], "--project 3: no replication batch here divides by 3"),
-        (["--project", "4", "--search", "3"], "leave out --search 3"),
+        (["--project", "4", "--search", "3"], "--search 3 chooses its trials itself: leave out --project"),
         (["--project", "4", "--models", "gan"], "gan"),
-        (["--check-projection"], "--check-projection changes nothing without --project"),
     ],
 )
 def test_what_cannot_be_projected_is_refused_before_any_work(arguments: list[str], named: str, tmp_path: Path) -> None:
@@ -409,8 +408,8 @@ def test_communication_takes_the_link_measured_between_gpus_here_unless_it_is_a_
 @pytest.mark.slow
 def test_a_run_projects_after_it_measured_and_resumes_each_apart(tmp_path: Path) -> None:
     command = ["run", "--processes", "1", "--project", "2", "--models", "pythia-160m", "--methods", "all"]
-    command += ["-k", "naive or (zero_1 and not offloading and not checkpointing)"]
     command += ["--steps", "2", "--out", str(tmp_path / "run")]
+    command += ["--", "-k", "naive or (zero_1 and not offloading and not checkpointing)"]
     done = process(*command)
     assert done.returncode == 0, done.stderr
     measured, *others = map(json.loads, trial_lines(tmp_path / "run"))

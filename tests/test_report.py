@@ -25,7 +25,7 @@ import pytest
 
 from repro import command
 from repro.cli import parser
-from repro.commands.run import _checked
+from repro.commands.run import parsed
 from repro.console import UserError
 from repro.machine import nvml
 from repro.machine.devices import Device
@@ -711,10 +711,10 @@ def test_commands_are_as_people_call_the_program_here(tmp_path: Path) -> None:
         "--processes 1 --trial-timeout 1h",
         "--processes 1 --by authors",
         "--processes 1 --models vit,roberta --methods all --search 3 --steps 5 --tolerance 0.2 --budget 90m",
-        "--processes 2 --memory 2GiB --trial-timeout 30s --check-extrapolation",
+        "--processes 2 --memory 2GiB --trial-timeout 30s",
         "--processes 2 --tolerance 0.00005 --budget 12d --trial-timeout 123456.7s",
-        "--gpus 1 --attention flash",
-        "--processes 1,2 --project 2 --check-projection",
+        "--gpus 1 --with attention=flash",
+        "--processes 1,2 --project 2 --models vit",
     ],
 )
 def test_a_runs_options_can_be_typed_again(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -722,7 +722,7 @@ def test_a_runs_options_can_be_typed_again(words: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(nvml, "visible_devices", lambda: [a100])
 
     def options_of(text: str) -> Options:
-        return _checked(parser("run").parse_args(shlex.split(text)))[0]
+        return parsed(parser("run").parse_args(shlex.split(text))).options
 
     options = options_of(words)
     gpus = [RunGpu(a100.name, a100.driver_name, a100.memory_bytes)] if "--gpus" in words else []

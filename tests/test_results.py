@@ -363,8 +363,8 @@ def test_a_file_system_that_shows_no_two_times_the_same_number_stops_no_run(
 @pytest.mark.slow
 def test_a_run_whose_folder_is_moved_while_it_measures_ends_with_one_line(tmp_path: Path) -> None:
     folder, moved = tmp_path / "run", tmp_path / "moved"
-    wanted = ["--models", "vit", "--methods", "all", "--processes", "1", "--steps", "1", "-k", "naive or checkpointing"]
-    with started(*wanted, "--out", str(folder)) as run:
+    wanted = ["--models", "vit", "--methods", "all", "--processes", "1", "--steps", "1"]
+    with started(*wanted, "--out", str(folder), "--", "-k", "naive or checkpointing") as run:
         printed = []
         for line in stderr_of(run):
             printed.append(line)

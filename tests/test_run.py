@@ -57,7 +57,6 @@ from repro.run.plan import Options
 from repro.run.reading import read
 from repro.run.reporter import Reporter
 from repro.run.run import Run
-from repro.run.tracking import Tracker
 from tests.command_line import record
 
 def measured(trial, *_, **__):
@@ -70,9 +69,9 @@ folder, methods, count, clock, *times = sys.argv[1:]
 days, true_days = map(float, times)
 devices = [Device(number, number, "", "A100", find("A100"), 80 * 2**30, (8, 0)) for number in range(int(count))]
 run = Run(Path(folder), Options(("pythia-1b",), methods, "paper", (int(count),), clock=clock), devices)
-driving = driver.Driver(run, Reporter(Tracker("none", Path(folder))))
+driving = driver.Driver(run, Reporter())
 with redirect_stdout(sys.stderr):
-    code = driving.finish(driver.go_through(driving, None))
+    code = driving.finish(driver.go_through(driving, ()))
 print(sorted(verdict.verdict for verdict in read(run.results.folder, clock).verdicts if verdict.compared))
 sys.exit(code)
 """
@@ -367,7 +366,7 @@ def test_another_run_into_the_folder_keeps_what_was_measured_asked_and_where(
     output = (folder / "report.md").read_text()
     assert re.search(r"`.* --models convnext,vit .*`: a run before this one, into the same folder", output)
     assert re.search(r"`.* --models vit .*`: this run: it resumes", output)
-    chosen = repro(*FOUR, "-k", "convnext", "--out", str(folder))
+    chosen = repro(*FOUR, "--out", str(folder), "--", "-k", "convnext")
     assert chosen.returncode == 0, chosen.stderr
     assert len(json.loads((folder / "benchmark.json").read_text())["benchmarks"]) == 5
 
@@ -457,39 +456,27 @@ def test_the_payload_comes_in_every_format(folder: Path) -> None:
     assert repro(*FOUR, "--out", str(folder), "--format", "markdown").stdout.startswith("# Report")
 
 
-def test_k_chooses_cases_as_pytest_does(folder: Path) -> None:
-    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu")
+def test_pytests_own_options_stand_behind_two_dashes(folder: Path) -> None:
+    found = repro(*FOUR, "--out", str(folder), "--", "-k", "test_trial and vit and 2xcpu")
     assert found.returncode == 0
     assert "1 passed" in found.stderr
     assert "repro: 1 trial, 1 of them done by an earlier run; about 4 s to go" in found.stderr, "for the report"
     assert "[1/1] vit/tiny/2xcpu" in found.stderr
     for expression, output in (("nonsense", "no case matches"), ("vit cell", "pytest does not understand this")):
-        nothing = repro(*FOUR, "--out", str(folder), "-k", expression)
+        nothing = repro(*FOUR, "--out", str(folder), "--", "-k", expression)
         assert nothing.returncode == 2
         (line,) = nothing.stderr.splitlines()
         assert line.startswith(f"repro: -k {expression}: {output}")
-
-
-def test_an_empty_k_is_no_choice_of_every_case(tmp_path: Path) -> None:
-    words = (
-        "--models",
-        "vit",
-        "--methods",
-        "naive",
-        "--processes",
-        "1",
-        "--budget",
-        "1s",
-        "--out",
-        str(tmp_path / "out"),
-    )
-    assert refusal(*words, "-k", "") == "repro: -k: it is empty; name cases, as in pytest, or leave it out for all\n"
-    assert [*tmp_path.iterdir()] == []
+    for option in ("--no-such-option", "-n2"):
+        refused = repro(*FOUR, "--out", str(folder), "--", option)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.endswith(f"repro: pytest does not take -- {option}, see above\n")
+    assert "vit: expected options; behind -- stand those of pytest" in refusal("run", "vit")
 
 
 def test_what_is_reported_to_pytest_of_other_tests_is_not_for_a_run(folder: Path) -> None:
     output = {"PYTEST_ADDOPTS": "--nonsense", "PYTEST_PLUGINS": "nonsense", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    found = repro(*FOUR, "--out", str(folder), "-k", "test_trial and vit and 2xcpu", cwd=ROOT, **output)
+    found = repro(*FOUR, "--out", str(folder), "--", "-k", "test_trial and vit and 2xcpu", cwd=ROOT, **output)
     assert found.returncode == 0, found.stderr
     assert "1 passed" in found.stderr
 
@@ -500,10 +487,12 @@ def test_a_comparison_that_is_required_and_impossible_is_exit_code_3(folder: Pat
     assert "no cell of the paper could be compared" in found.stderr
 
 
-def test_a_gpu_asked_for_may_be_the_cpu_when_that_is_allowed(folder: Path) -> None:
-    found = repro("--gpus", "all", "--allow-cpu", "--models", "vit", "--methods", "naive", "--out", str(folder))
-    assert found.returncode == 0
-    assert "running on the CPU" in found.stderr
+def test_processes_mean_the_cpu_whatever_gpus_are_asked_for(folder: Path) -> None:
+    for image in ("", "hopper"):  # in an image too, which is for GPUs
+        words = ("--gpus", "all", "--processes", "1,2", "--out", str(folder), "--", "-k", "test_trial")
+        found = repro(*FOUR[:4], *words, REPRO_IMAGE=image, CUDA_VISIBLE_DEVICES="0")
+        assert found.returncode == 0, found.stderr
+        assert found.stderr.startswith("repro: --processes 1,2 runs on the CPU, so --gpus all is left out\n")
 
 
 def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Path) -> None:
@@ -515,6 +504,19 @@ def test_a_spent_budget_starts_no_trial_loads_no_stack_and_says_so(tmp_path: Pat
     assert not (tmp_path / "logs" / "server.log").exists(), "the stack is not even loaded"
     assert records(tmp_path) == []
     assert "None of its trials was measured." in found.stdout
+
+
+def test_a_trial_that_the_budget_cuts_short_has_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Run(tmp_path, Options(("vit",), "naive", "tiny", (1,), budget=1000.0), []) as run:
+
+        def cut(trial: Trial, bench: object, alone: bool, until: float) -> Record:
+            assert until - time.monotonic() <= 1000
+            monkeypatch.setattr(time, "monotonic", lambda: until)
+            return Record.of(trial, "timed_out")
+
+        monkeypatch.setattr("repro.run.run.run_trial", cut)
+        assert run.record(run.trials[0]) is None
+        assert run.records() == []
 
 
 @pytest.mark.parametrize(
@@ -615,10 +617,11 @@ def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
-    ending: signal.Signals, tmp_path: Path
+def test_a_run_that_is_stopped_leaves_no_process_nor_temporary_file_and_resumes_where_it_was(
+    ending: signal.Signals, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    run = started(*TWO, "--out", str(tmp_path), program=IMPATIENT, REPRO_COMMAND="./run_all.sh")
+    temporary, later = tmp_path_factory.mktemp("temporary"), tmp_path_factory.mktemp("later")
+    run = started(*TWO, "--out", str(tmp_path), program=IMPATIENT, REPRO_COMMAND="./run_all.sh", TMPDIR=str(temporary))
     wait_for(lambda: len(records(tmp_path)) >= 1)
     family = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(ending)
@@ -630,6 +633,7 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
         assert f"for the page with the figures run: ./run_all.sh report {tmp_path}" in output
         assert (tmp_path / "report.md").is_file()
         assert " --models convnext,vit" in output
+        assert [*temporary.iterdir()] == []
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
     if ending == signal.SIGTERM:
@@ -638,8 +642,9 @@ def test_a_run_that_is_stopped_leaves_no_process_and_resumes_where_it_was(
     kept = [row for row in records(tmp_path) if row["status"] == "ok"]
     assert len(kept) >= 1
     budget = ["--budget", "1s"] if ending == signal.SIGINT else []
-    resumed = repro(*TWO, "--out", str(tmp_path), *budget)
+    resumed = repro(*TWO, "--out", str(tmp_path), *budget, TMPDIR=str(later))
     assert resumed.returncode == 0
+    assert [*later.iterdir()] == []
     assert f"{len(kept)} of them done by an earlier run" in resumed.stderr
     if ending == signal.SIGINT:
         return

@@ -111,8 +111,8 @@ def test_programs_get_a_row_for_each_measurement_with_its_source(rows: list[dict
     assert sum(row["what"] == scores.BEFORE for row in rows) == 23
 
 
-def test_people_see_at_most_seven_fitted_numbers_and_the_ten_worst() -> None:
-    lines = repro("predict", "--validate").stdout.splitlines()
+def test_all_shows_at_most_seven_fitted_numbers_and_the_ten_worst() -> None:
+    lines = repro("predict", "--validate", "--all").stdout.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("fitted number"))
     fitted = [line.split()[0] for line in lines[start + 2 : lines.index("", start)]]
     assert "papers_compiled" in fitted

@@ -382,6 +382,7 @@ def test_what_only_reads_sets_up_a_small_environment_once_and_takes_a_stack_that
         "predict --gpu own.toml",
         "cost vit --prices my.toml",
         "rent",
+        "compare before after",
         "survey --questions",
         "run --help",
         "--version",
@@ -423,8 +424,14 @@ def test_what_only_reads_does_so_on_any_platform_and_all_else_says_what_it_needs
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["prefix"] == str(house.root / ".venv" / "read")
     platform = tools["uname"].removeprefix("echo ")
-    own = "predict --models hf:llama.json", "cost my.py", "cost --terms rent my.toml", "predict --models=my.toml"
-    for words in ("", "run --gpus all", "lab", "doctor", "test", *own):
+    own = (
+        "predict --models hf:llama.json",
+        "cost my.py",
+        "cost --terms rent my.toml@batch=8",
+        "predict --models=my.toml",
+    )
+    measuring = "", "run --gpus all", "lab", "doctor", "test", "compare --against torch==2.11.0"
+    for words in (*measuring, *own):
         assert_one_line(house.run(*words.split(), PATH=path), "Linux x86_64 with glibc", platform, "audit, claims")
 
 
@@ -1034,6 +1041,11 @@ def test_every_requirement_of_a_lock_is_pinned_and_hashed(lock: str) -> None:
     text = re.sub(r"^\s*#.*\n", "", (ROOT / lock).read_text(), flags=re.MULTILINE)
     requirement = r"[a-z0-9._-]+==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+\n"
     assert re.fullmatch(f"({requirement})+", text)
+
+
+def test_the_lock_of_what_only_reads_has_the_files_of_every_platform() -> None:
+    [msgspec] = re.findall(r"^msgspec==.*(?:\n    --hash.*)+", (ROOT / "locks/read.lock").read_text(), re.MULTILINE)
+    assert msgspec.count("sha256:") > 50, "five versions of Python on Linux, macOS and Windows, on two processors"
 
 
 @pytest.mark.parametrize("lock", LOCKS)

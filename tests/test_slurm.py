@@ -61,17 +61,18 @@ def test_on_one_node_it_needs_no_more_than_gpus_and_a_time(tmp_path: Path) -> No
 def test_every_word_reaches_the_run_as_it_was_typed_and_the_budget_ends_before_the_job(tmp_path: Path) -> None:
     folder = tmp_path / "it's a $(touch planted) folder"
     folder.mkdir()
-    typed = ["run", "--models", "vit", "--out", "a 'b' $HOME `c` \\ \u00e9", "-k", "naive and not (x)"]
+    typed = ["run", "--models", "vit", "--out", "a 'b' $HOME `c` \\ \u00e9", "--", "-k", "naive and not (x)"]
     script = printed(*JOB, "--nodes", "2", "--", *typed, cwd=folder)
     end = int(time.time()) + 3600
     code, words, _ = ran(script, tmp_path, SLURM_JOB_END_TIME=str(end))
     assert code == 0
-    assert words[-2] == "--budget"
-    assert words[words.index("run") : -2] == typed
-    assert 3600 - 300 - 30 < int(words[-1].removesuffix("s")) <= 3600 - 300
+    assert words[-len(typed) - 2 : -len(typed) + 1] == ["run", "--budget", budget := words[-len(typed)]]
+    assert words[-len(typed) + 1 :] == typed[1:]
+    assert 3600 - 300 - 30 < int(budget.removesuffix("s")) <= 3600 - 300
     assert not [*folder.iterdir()]
     _, words, _ = ran(script, tmp_path)
-    assert 4 * 3600 - 300 - 30 < int(words[-1].removesuffix("s")) <= 4 * 3600 - 300, "an older SLURM does not say it"
+    budget = words[-len(typed)]
+    assert 4 * 3600 - 300 - 30 < int(budget.removesuffix("s")) <= 4 * 3600 - 300, "an older SLURM does not say it"
 
 
 def test_a_training_has_a_task_for_each_gpu_and_is_queued_again_where_it_was_told_to_stop(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_beside_the_paper_and_predictions_stands_the_micro_batch_of_the_authors_
     beside = ("predict", "--gpu", "A100", "--gpus", "4", "--measured", folder, "--models", "pythia-1b")
     (row,) = answer(*beside)
     assert row["measured_micro_batch"] == row["predicted_micro_batch"] == 16
-    assert "the micro batch is as predicted in 1 of 1. " in repro(*beside).stdout
+    assert "the micro batch is as predicted in 1 of 1, " in repro(*beside).stdout
 
 
 def test_counted_parameters_stand_beside_table_3(measured: str) -> None:

@@ -228,7 +228,7 @@ def test_a_full_disk_costs_a_checkpoint_and_no_more(script: Path, tmp_path: Path
 
 def test_export_of_a_folder_needs_no_model_named_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    model = ["--models", "timm:resnet10t:num_classes=10", "--images", "1M", "--batch-size", "8", "--scale", "paper"]
+    model = ["--models", "timm:resnet10t:num_classes=10@images=1M,batch=8", "--scale", "paper"]
     measured = process("run", *model, "--methods", "naive", "--processes", "1", "--steps", "1", "--out", str(run))
     assert measured.returncode == 0, measured.stderr
     assert "auto_map" not in (run / "recipes.json").read_text()
@@ -246,16 +246,14 @@ def test_export_asks_for_the_file_of_a_model_in_python_alone(tmp_path: Path) -> 
 
     file = tmp_path / "mine.py"
     file.write_text(MINE)
-    run, words = tmp_path / "run", ["--models", str(file)]
-    numbers = ["--training-steps", "50", "--batch-size", "8"]
-    measured = process(
-        "run", *words, *numbers, "--methods", "naive", "--processes", "1", "--steps", "1", "--out", str(run)
-    )
+    run, model = tmp_path / "run", f"{file}@steps=50,batch=8"
+    words = ["--methods", "naive", "--processes", "1", "--steps", "1", "--out", str(run)]
+    measured = process("run", "--models", model, *words)
     assert measured.returncode == 0, measured.stderr
     refused = process("export", str(run), "--out", str(tmp_path / "out"))
     assert refused.returncode == 2
     assert "name its file, as --models FILE.py" in refused.stderr
-    done = process("export", str(run), *words, "--out", str(tmp_path / "out"))
+    done = process("export", str(run), "--models", str(file), "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
 
 

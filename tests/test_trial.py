@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -790,6 +791,22 @@ class LacksMemory(InEnvironment):
             said = "the kernel killed the process, as the host's memory ran out"
             return [RankOutcome(0, "out_of_memory", error=said, of_host=self.of_host)]
         return self.server.call(job)
+
+
+def test_a_trial_ends_in_time_at_every_size_that_it_falls_back_to(fork_server: ForkServer, tmp_path: Path) -> None:
+    @dataclass
+    class Recording(LacksMemory):
+        def call(self, job: Job) -> list[RankOutcome]:
+            self.jobs.append(job)
+            return super().call(job)
+
+    server: Any = Recording(fork_server, of_host=False)
+    trial, until = Trial("vit", "tiny", "naive", "cpu", 1, steps=1), time.monotonic() + 100
+    ok(run_trial(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path), until=until))
+    assert [job.arguments.get("micro_batch") for job in server.jobs] == [None, 16, 8, 4, 2]
+    limits = [job.timeout for job in server.jobs]
+    assert limits == sorted(limits, reverse=True)
+    assert limits[0] <= 100
 
 
 def test_a_host_that_lacks_memory_while_timing_is_reported_and_no_smaller_micro_batch_is_timed_for_it(

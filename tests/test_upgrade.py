@@ -1,4 +1,4 @@
-"""`repro upgrade-check`: two stacks interleaved on this machine, resumed, bisected, and accepted as a baseline."""
+"""`repro compare --against`: two stacks interleaved on this machine, resumed, bisected, and accepted as a baseline."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 import sysconfig
 import time
@@ -23,7 +24,8 @@ import pytest
 
 from repro import datafile, models
 from repro.cli import main
-from repro.commands import upgrade_check
+from repro.commands import against as comparing
+from repro.commands.against import Against
 from repro.compare import bisect, candidate, upgrade
 from repro.compare.candidate import Stack, build, differ, locked, pinned, requirements, this_stack
 from repro.compare.decision import FEWEST, FIRST_LOOK
@@ -52,6 +54,13 @@ def unheard(part: str, took: float | None) -> None:
     """Who is told of a check and does not listen."""
 
 
+def options(**given: Any) -> Against:
+    """The options of `compare --against` with these given, the others the defaults."""
+    known = dict.fromkeys(("models", "methods", "scale", "gpus", "pairs"))
+    plain = {"against": "torch==9", "budget": "15m", "out": Path("out"), "format": "text"}
+    return Against(**{**known, **plain, "bisect": False, "accept": False, **given})
+
+
 def lock(tmp_path: Path, wheel: Path) -> Path:
     path = tmp_path / "lock"
     path.write_text(pin(wheel))
@@ -65,22 +74,22 @@ def test_gpus_are_taken_in_a_number_that_batches_divide_by_and_of_one_type(monke
             for index, name in enumerate(names)
         ]
 
-    asked = Namespace(gpus=None, models="vit", methods="naive", scale=None)
+    asked = options(models="vit", methods="naive")
     monkeypatch.setattr(nvml, "visible_devices", lambda: seen(*["NVIDIA H200"] * 3))
-    devices, trials = upgrade_check._candidates(asked)
+    devices, trials = comparing._candidates(asked)
     assert (len(devices), [trial.count for trial in trials]) == (2, [2])
     assert ([trial.steps for trial in trials], upgrade.forks(devices)) == ([5], 1), "processes that nobody is beside"
     monkeypatch.setattr(nvml, "visible_devices", lambda: seen("NVIDIA H200", "NVIDIA A40"))
     with pytest.raises(UserError, match="of several types"):
-        upgrade_check._candidates(asked)
+        comparing._candidates(asked)
 
 
 def check(tmp_path: Path, lock_file: Path, *more: str, python_path: Path = ROOT) -> Any:
-    """`repro upgrade-check` on the CPU, its wheels from this folder alone."""
+    """`repro compare --against` on the CPU, its wheels from this folder alone."""
     if not os.access(ROOT, os.W_OK):
         pytest.skip("an image brings nothing to build a second stack with")
     return process(
-        "upgrade-check",
+        "compare",
         "--against",
         str(lock_file),
         "--out",
@@ -141,7 +150,7 @@ def test_nothing_measured_is_a_result_without_rows_and_no_baseline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(nvml, "visible_devices", list)
-    monkeypatch.setattr(upgrade_check, "stop_on_sigterm", lambda: None)
+    monkeypatch.setattr(comparing, "stop_on_sigterm", lambda: None)
     monkeypatch.setattr(candidate, "build", lambda against, first: replace(first, name=against))
     monkeypatch.setenv("REPRO_EXPECTED", str(tmp_path / "expected"))
 
@@ -151,7 +160,7 @@ def test_nothing_measured_is_a_result_without_rows_and_no_baseline(
         assert ("--accept: nothing was measured, so the baseline stays as it is" in err) == ("--accept" in words)
         return json.loads(out) if format == "json" else list(csv.reader(io.StringIO(out)))
 
-    of_one = ["upgrade-check", "--against", "tqdm==4", "--out", str(tmp_path), "--accept", "--bisect"]
+    of_one = ["compare", "--against", "tqdm==4", "--out", str(tmp_path), "--accept", "--bisect"]
     of_rows = ["compare", str(RUN), str(RUN)]
     assert output("csv", *of_one) == output("csv", *of_rows)[:1]
     nothing, rows = output("json", *of_one), output("json", *of_rows)
@@ -173,6 +182,18 @@ def test_tools_that_no_trial_imports_are_no_difference_and_kernels_are() -> None
 def test_a_stack_without_what_makes_a_difference_to_a_measurement_is_another(missing: str) -> None:
     stack = Stack("one", sys.executable, {"torch": "2", "pytest": "8", missing: "1"})
     assert differ(stack, replace(stack, packages={"torch": "2"}))
+
+
+@pytest.mark.slow
+def test_a_stack_whose_lock_has_no_msgspec_gets_that_of_the_locks(tmp_path: Path) -> None:
+    text = wheel(tmp_path / "wheels", "torch", "1.0", {"torch.py": ""})
+    command = ["bash", "locks/second.sh", sys.executable, str(tmp_path / "venv"), str(lock(tmp_path, text))]
+    wheels = {"UV_FIND_LINKS": str(tmp_path / "wheels")}
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **wheels}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    python = tmp_path / "venv" / "bin" / "python"
+    version = subprocess.check_output([python, "-c", "import msgspec; print(msgspec.__version__)"], text=True)
+    assert f"\nmsgspec=={version.strip()} " in (ROOT / "locks" / "cpu.lock").read_text()
 
 
 @pytest.mark.slow
@@ -252,7 +273,7 @@ def test_a_lock_that_cannot_be_installed_is_one_clear_line(tmp_path: Path, conte
 
 
 def test_a_file_that_is_no_lock_is_one_clear_line_before_anything_is_built() -> None:
-    refused = refusal("upgrade-check", "--against", "README.md")
+    refused = refusal("compare", "--against", "README.md")
     assert "--against README.md: it is no list of packages, it has '`repro` re-runs the benchmark of " in refused
     assert refused.endswith(
         ": expected a lock file, such as locks/latest.lock, or requirements such as torch==2.11.0\n"
@@ -269,7 +290,7 @@ def test_that_another_set_up_was_waited_for_is_no_part_of_what_went_wrong() -> N
 )
 def test_a_lock_without_a_word_is_refused_before_anything_is_built(tmp_path: Path, content: bytes, output: str) -> None:
     (tmp_path / "lock").write_bytes(content)
-    found = refusal("upgrade-check", "--against", str(tmp_path / "lock"), "--out", str(tmp_path / "out"))
+    found = refusal("compare", "--against", str(tmp_path / "lock"), "--out", str(tmp_path / "out"))
     assert f"{output}, expected a lock file" in found
     assert "\x1b" not in found
 
@@ -291,7 +312,7 @@ def test_a_lock_without_a_word_is_refused_before_anything_is_built(tmp_path: Pat
     ],
 )
 def test_bad_input_is_one_clear_line(arguments: list[str], output: list[str], tmp_path: Path) -> None:
-    refused = refusal("upgrade-check", *arguments, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
+    refused = refusal("compare", *arguments, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
     for part in output:
         assert part in refused
 
@@ -436,7 +457,7 @@ class Rehearsal:
                 rehearsal.events.append(f"{self.arm} loads")
                 self.imports = rehearsal.imported.get(self.arm.partition("/")[0])
 
-        def run_trial(trial: Trial, bench: Bench) -> Record:
+        def run_trial(trial: Trial, bench: Bench, until: float) -> Record:
             arm = bench.server.arm  # type: ignore[union-attr]
             before = rehearsal.events.count(f"{arm} {trial.id}")
             rehearsal.events.append(f"{arm} {trial.id}")
@@ -684,6 +705,21 @@ def test_no_start_begins_that_would_end_after_the_budget_if_it_took_as_long_as_t
     assert [starts(budget) for budget in (59.0, 60.0, 61.0, 62.0)] == [1, 2, 2, 3]
 
 
+def test_a_trial_that_the_budget_cuts_is_not_kept(rehearsal: Callable[..., Rehearsal]) -> None:
+    on_gpus = rehearsal()
+
+    def measured(arm: str, trial: Trial, before: int) -> Record:
+        if before < 2 or arm not in upgrade.SIDES:
+            return on_gpus.of(trial, 1.0)
+        on_gpus.clock += 100.0  # at a smaller size
+        return Record.of(trial, "timed_out")
+
+    on_gpus.measured = measured
+    check = on_gpus.run(budget=60.0)
+    assert not check.complete
+    assert [len(check.samples(arm, on_gpus.trials[0])) for arm in upgrade.SIDES] == [2, 2]
+
+
 def command(
     rehearsed: Rehearsal,
     monkeypatch: pytest.MonkeyPatch,
@@ -693,13 +729,13 @@ def command(
     methods: str = "naive",
     against: str = "transformers==4.0.0",
 ) -> int:
-    """The exit code of `repro upgrade-check` of another transformers, on what is rehearsed."""
+    """The exit code of `repro compare --against` of another transformers, on what is rehearsed."""
     other = other or replace(rehearsed.stacks[1], packages={**this_stack().packages, "transformers": "4.0.0"})
     monkeypatch.setattr(nvml, "visible_devices", lambda: rehearsed.devices)
-    monkeypatch.setattr(upgrade_check, "check_machine", lambda devices: None)
-    monkeypatch.setattr(upgrade_check, "stop_on_sigterm", lambda: None)
+    monkeypatch.setattr(comparing, "check_machine", lambda devices: None)
+    monkeypatch.setattr(comparing, "stop_on_sigterm", lambda: None)
     monkeypatch.setattr(candidate, "build", lambda against, first: other)
-    asked = ["upgrade-check", "--against", against, "--models", models, "--scale", "tiny"]
+    asked = ["compare", "--against", against, "--models", models, "--scale", "tiny"]
     return main([*asked, "--methods", methods, "--out", str(rehearsed.folder), *words])
 
 
@@ -1192,7 +1228,7 @@ def test_a_stack_that_cannot_be_built_ends_bisecting_and_not_the_check(
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
     stacks = Stack("one", sys.executable, {"a": "1", "b": "1"}), Stack("other", sys.executable, {"a": "2", "b": "2"})
     check = Check(tmp_path, [trial], stacks, [], pairs=6, budget=60.0, tell=unheard)
-    output = upgrade_check._bisect(Namespace(out=tmp_path), check, [slower(12)], stacks, [], 60.0)
+    output = comparing._bisect(options(out=tmp_path), check, [slower(12)], stacks, [])
     assert output == "Bisecting pythia-1b, naive ended without an answer: --against a==2: a 2 needs b 2."
 
 
@@ -1210,8 +1246,7 @@ def bisected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
         monkeypatch.setattr(Check, "check", lambda check: [look(check._stacks["after"].name)])
         trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1)
         check = Check(tmp_path, [trial], (first, other), [], pairs=6, budget=60.0, tell=unheard)
-        given = Namespace(out=tmp_path, budget="1m")
-        return upgrade_check._bisect(given, check, [slower(12)], (first, other), [], 60.0)
+        return comparing._bisect(options(out=tmp_path, budget="1m"), check, [slower(12)], (first, other), [])
 
     return output
 

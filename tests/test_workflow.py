@@ -38,8 +38,8 @@ def test_there_is_time_to_bisect_all_packages_of_a_stack() -> None:
 
 
 def test_its_scripts_are_valid_bash_and_their_options_exist() -> None:
-    known = {option for action in parser("upgrade-check")._actions for option in action.option_strings}
-    called = CHECK.split("upgrade-check", 1)[1].split("||")[0]
+    known = {option for action in parser("compare")._actions for option in action.option_strings}
+    called = CHECK.split("run_all.sh compare", 1)[1].split("||")[0]
     used = set(re.findall(r"--[a-z]+", called))
     assert {"--against", "--budget", "--bisect", "--out"} <= used <= known
     for step in STEPS:

@@ -1039,16 +1039,16 @@ def run_exported(
 ) -> Any:
     """Run a train.py as torchrun would; return its exit code. Every rank is killed in step `kill_at`; in
     step `stop_at` all get SIGTERM, as from SLURM, with the processes that read their data."""
-    step = tracking.Tracker.step
+    log = tracking.StepLog.log
 
-    def watched(tracker: tracking.Tracker, number: int, **values: float) -> None:
-        step(tracker, number, **values)
+    def watched(tracker: tracking.StepLog, number: int, **values: float) -> None:
+        log(tracker, number, **values)
         if number == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         if number == stop_at and rank.index == rank.world - 1:
             os.killpg(os.getpgrp(), signal.SIGTERM)  # also those that read data
 
-    tracking.Tracker.step = watched  # type: ignore[method-assign,assignment]
+    tracking.StepLog.log = watched  # type: ignore[method-assign,assignment]
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_WORLD_SIZE=str(rank.world))
     os.environ["OMP_NUM_THREADS"] = "1"  # as torchrun sets it
     sys.argv = [script, *words]

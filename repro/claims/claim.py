@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import cycle
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
+
+from msgspec import Meta
 
 from ..console import UserError
-from ..datafile import CsvRow, columns, csv_rows, expected_folder, number, optional, positive, problem, read_once
+from ..datafile import CsvRow, Positive, absent, csv_rows, expected_folder, read_once
 from ..formats import Interval
 from ..record import Clock, Record
 from ..survey.answers import Answers
@@ -93,37 +95,26 @@ def _with_unit(number: str, unit: str) -> str:
 @read_once
 def listed() -> tuple[Claim, ...]:
     """Return every claim. Raises UserError where the file is broken, or where a claim to be checked has no number."""
-    file = expected_folder() / "claims.csv"
+    file = "claims.csv"
     seen: dict[Hashable, int] = {}
     found: dict[str, Claim] = {}
-    for row in csv_rows(file, columns(Claim)):
-        row.once("id", row.parse("id", _id, "lower-case words joined by hyphens"), seen)
-        precision = row.parse("precision", optional(positive), "a positive number, or - where the published is none")
-        if precision is not None:
-            row.parse("published", number, "a number, as its precision is one")
-        reason = None if row["not_checkable"] == "-" else row.text("not_checkable")
-        if precision is None and reason is None and row["id"] not in SETTLED:
+    for row, line in csv_rows(expected_folder() / file, _Line):
+        row.once("id", line.id, seen)
+        if line.precision is not None and not re.fullmatch(r"[0-9]+(\.[0-9]+)?(e[0-9]+)?", row["published"]):
+            row.problem("published", "a number, as its precision is one")
+        if line.precision is None and line.not_checkable is None and line.id not in SETTLED:
             row.problem("precision", "a positive number, as the claim is to be checked")
         above = {id: claim.number for id, claim in found.items() if claim.formula or id in RECOMPUTED}
         formula = _formula(row, "formula", formulas.parse, above)
-        if formula and reason:
+        if formula and line.not_checkable:
             row.problem("not_checkable", "-, as the claim has a formula")
         claim = Claim(
-            row["id"],
-            row.parse("source", _source, f"one of {', '.join(get_args(Paper))}, a comma, and the place in it"),
-            row.text("statement"),
-            cast(Relation, row.choice("relation", get_args(Relation))),
-            row.text("published"),
-            precision,
-            row.text("unit"),
-            formula,
-            None,
-            reason,
+            **asdict(line) | {"published": row["published"], "unit": row["unit"], "formula": formula, "note": None}
         )
         note = _formula(row, "note", formulas.parse_note, above | ({claim.id: claim.number} if formula else {}))
         found[claim.id] = replace(claim, note=note)
     if not found:
-        problem(file, 2, 1, "id", "the end of the file", "a claim")
+        absent(file, "row", "a claim")
     return tuple(found.values())
 
 
@@ -140,18 +131,30 @@ def _formula(
         row.problem(column, str(error))
 
 
-def _id(text: str) -> str:
-    words = text.split("-")
-    if not all(word and word.replace(".", "").isalnum() and word.islower() | word.isdigit() for word in words):
-        raise ValueError
-    return text
+_Id = Annotated[str, Meta(pattern=r"^[a-z0-9.]+(-[a-z0-9.]+)*\Z", description="lower-case words joined by hyphens")]
+_Source = Annotated[
+    str,
+    Meta(
+        pattern=rf"^({'|'.join(get_args(Paper))}), \S",
+        description=f"one of {', '.join(get_args(Paper))}, a comma, and the place in it",
+    ),
+]
 
 
-def _source(text: str) -> str:
-    paper, _, where = text.partition(", ")
-    if paper not in get_args(Paper) or not where.strip():
-        raise ValueError
-    return text
+@dataclass(frozen=True)
+class _Line:
+    """A row of the file."""
+
+    id: _Id
+    source: _Source
+    statement: str
+    relation: Relation
+    published: str | None
+    precision: Positive | None
+    unit: str | None
+    formula: str | None
+    note: str | None
+    not_checkable: str | None
 
 
 ClaimVerdict = Literal["holds", "holds_by_rounding", "differs", "not_checkable", "needs_measurement"]

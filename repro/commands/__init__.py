@@ -1,9 +1,9 @@
 """The commands, one file each: `options(parser)` declares them, `main(given)` runs and returns the exit code.
 
 Shared files: `devices.py` (options that choose GPUs or processes), `preflight.py` (checks before a measurement),
-`stopping.py` (stop signals), `driver.py` (execution of a run, in pytest), `calculator.py` (`cost` without a
-model) and `printout.py` (output). A command's own imports must be fast: what needs torch, pytest or a plotting library
-is imported in `main`.
+`stopping.py` (stop signals), `driver.py` (execution of a run, in pytest), `against.py` (`compare --against`),
+`calculator.py` (`cost` without a model) and `printout.py` (output). A command's own imports must be fast: what needs
+torch, pytest or a plotting library is imported in `main`.
 """
 
 HELP = {
@@ -20,7 +20,7 @@ HELP = {
     "survey": "ask the paper's survey again, count its answers, and say who can train what",
     "cost": "say what training a model costs on each machine, bought or rented, and when owning pays",
     "report": "write report.html and report.md of a run, or of the published numbers alone",
-    "compare": "say what became slower or faster, broke or was fixed between two results folders",
-    "upgrade-check": "say whether another stack makes training slower, both interleaved on this machine",
+    "track": "log a run's trials, verdicts and report with TensorBoard, Weights & Biases or Trackio",
+    "compare": "say what became slower or faster, or broke: between two runs, or with another software stack",
     "lab": "predict a GAN's runtime from one epoch, train it and compare, as the lab report did",
 }

@@ -8,22 +8,21 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import command
-from ..formats import FOR_MACHINES, add_format, counted, prose, render
+from ..formats import FOR_MACHINES, counted, prose, render
 from ..money.days import WHOSE
 from ..predict.audit import Audited, audit, audit_measured, queue_summary, summary, without_queue
 from ..predict.traces import Stack, of_stack
+from ..printout import add_output, people
 from ..report.causes import Cause, causes
 from ..run.reading import add_measured
 from ..run.reading import measured as read_measured
 from .day_options import add_stack
-from .printout import MOST_COLUMNS, MOST_ROWS
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     add_measured(parser, "audit this run's days as well")
     add_stack(parser, "paper")
-    parser.add_argument("--all", action="store_true", help="every number in question, and each possible cause")
-    add_format(parser)
+    add_output(parser)
 
 
 def main(given: argparse.Namespace) -> int:
@@ -37,7 +36,6 @@ def main(given: argparse.Namespace) -> int:
         return 0
     questioned = [row for row in rows if row.verdict != "plausible"]
     shown = [*sorted(measured, key=_share), *sorted(questioned, key=_share)]
-    kept = shown if given.all else shown[:MOST_ROWS]
     notes = [_explained(rows, given.stack)]
     audited = sum(bool(audit_measured([record])) for record in records)
     if runs and audited < len(records):
@@ -46,11 +44,12 @@ def main(given: argparse.Namespace) -> int:
             f"days at the paper's scale on a GPU whose peak is known{'' if audited else f': {command()} --gpus all'}."
         )
     if not given.all:
-        notes.append(f"--all has {counted(len(shown) - len(kept), 'more number')}, and {len(found)} possible causes.")
-    parts = [summary(rows), render(_columns(kept), given.format, most=MOST_COLUMNS), "\n".join(notes)]
+        notes.append(f"--all also has {counted(len(found), 'possible cause')}.")
+    parts = [people(summary(rows), _columns(shown), notes, given.format, given.all)]
     if given.all:
-        parts += [*queue_summary(rows), *(_cause(number, cause) for number, cause in enumerate(found, 1))]
-    print("\n\n".join(part if part == parts[1] else prose(part, given.format) for part in parts))
+        more = (*queue_summary(rows), *(_cause(number, cause) for number, cause in enumerate(found, 1)))
+        parts += [prose(part, given.format) for part in more]
+    print("\n\n".join(parts))
     return 0
 
 

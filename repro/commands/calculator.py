@@ -11,7 +11,7 @@ from ..console import UserError
 from ..formats import DAYS_A_YEAR, Interval, money_text
 from ..money.breakeven import NOTHING, ONE, Case, Computed, comment_cases, first_run, its, its_rate, lifespan_years
 from ..money.prices import PriceList, amount, check, price_list, worth
-from .printout import Column, finite, screen
+from ..printout import Column, finite, screen
 
 _MOST_KILOWATTS = 100  # larger values are probably meant in watts
 _MOST_PUE = 10  # larger values are probably meant in percent

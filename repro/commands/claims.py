@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
@@ -12,12 +11,12 @@ from .. import command
 from ..claims import CLAIMS, Checked, check, check_all, counts_text, origins
 from ..claims.measured import unsettling
 from ..claims.working import shown
-from ..console import folded, say
-from ..formats import FOR_MACHINES, Format, add_format, counted, path, prose, render
+from ..console import say
+from ..formats import FOR_MACHINES, Format, path, prose, render
 from ..predict.traces import of_stack
+from ..printout import add_output, people
 from ..run.reading import add_measured, measured
 from .day_options import add_by, add_stack
-from .printout import answered
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     add_by(parser, printed=False)
     add_stack(parser, "paper")
-    parser.add_argument("--all", action="store_true", help="show every claim, not only those that differ most")
-    add_format(parser)
+    add_output(parser)
 
 
 def main(given: argparse.Namespace) -> int:
@@ -49,7 +47,7 @@ def main(given: argparse.Namespace) -> int:
         answers = read_answers(given.survey)
     stack = of_stack(given.stack)
     if given.id is not None:
-        print(_traced(check(given.id, records, given.by, answers, stack), given.format))
+        print(_traced(check(given.id, records, given.by, answers, stack), given.format, given.all))
         return 0
     checked = check_all(records, given.by, answers, stack)
     if runs and (reason := unsettling(runs.records)):
@@ -57,25 +55,15 @@ def main(given: argparse.Namespace) -> int:
     if given.format in FOR_MACHINES:
         print(render([one.row() for one in checked], given.format))
         return 0
-    print(_screen(checked, given.all, given.format))
-    return 0
-
-
-_ROWS, _COLUMNS = 20, 100  # of a screen
-
-
-def _screen(checked: Sequence[Checked], every: bool, format: Format) -> str:
-    """Return the answer, the claims that differ most, or `every` claim, and notes, as text or Markdown."""
     differing = sorted((one for one in checked if one.verdict == "differs"), key=lambda one: -abs(one.off or 0))
-    rows = [_row(one, every) for one in (checked if every else differing[:_ROWS])]
+    rows = [_row(one, given.all) for one in (checked if given.all else differing)]
     notes = [f"{command()} claims ID shows a claim's sentence, its formula and the arithmetic.", origins(checked)]
-    if every:
-        notes.insert(0, ", ".join(f"{symbol} {words}" for symbol, words in CLAIMS.values()))
-    elif len(differing) > _ROWS:
-        notes.insert(0, f"{counted(len(differing) - _ROWS, 'other')} differ by less; --all shows every claim.")
-    table = render(rows, format, most=_COLUMNS)
-    text = answered(counts_text(checked), [table, "\n".join(f"- {prose(note, format)}" for note in notes)], format)
-    return folded(text, _COLUMNS) if format == "text" else text
+    if given.all:
+        notes.insert(0, f"{', '.join(f'{symbol} {words}' for symbol, words in CLAIMS.values())}.")
+    else:
+        notes.insert(0, "Here are the claims that differ: --all shows every claim.")
+    print(people(counts_text(checked), rows, notes, given.format, given.all))
+    return 0
 
 
 def _row(one: Checked, every: bool) -> dict[str, Any]:
@@ -90,8 +78,8 @@ def _row(one: Checked, every: bool) -> dict[str, Any]:
     }
 
 
-def _traced(one: Checked, format: Format) -> str:
-    """Return a claim with the rows and steps that its verdict is based on."""
+def _traced(one: Checked, format: Format, every: bool) -> str:
+    """Return a claim with the rows that its verdict is based on and, for `every`, the steps of its arithmetic."""
     rows, steps = (one.working.rows, one.working.steps) if one.working else ((), ())
     if format == "json":
         return render([one.row() | {"rows": [asdict(row) for row in rows], "steps": list(steps)}], format)
@@ -102,21 +90,19 @@ def _traced(one: Checked, format: Format) -> str:
         did = [{"part": "step", "what": step, "value": None, "source": None} for step in steps]
         verdict = {"part": "verdict", "what": one.reason, "value": one.verdict, "source": one.claim.source}
         return render([*read, *did, verdict], format)
-    claim, mark = one.claim, "- " if format == "markdown" else "  "
-    lines = [f"{claim.id}: {claim.statement} ({claim.source})"]
-    lines.append(f"{mark}published: {claim.text}{_place(one)}")
-    lines.append(f"{mark}verdict: {one.verdict.replace('_', ' ')}; {one.reason}")
-    if claim.formula:
-        lines.append(f"{mark}formula: {claim.formula.text}")
+    claim = one.claim
+    answer = f"{claim.id} {one.verdict.replace('_', ' ')}: {claim.statement} ({claim.source}); {one.reason}."
+    notes = [f"Published: {claim.text}{_place(one)}."]
+    if one.how:
+        formula = f"{claim.formula.text}, in numbers " if claim.formula else ""
+        notes.append(f"Arithmetic: {formula}{one.how}.")
     if one.by_true_days:
         number = claim.with_unit(one.by_true_days.shown)
-        lines.append(f"{mark}by true days: {number}, {one.by_true_days.origin}")
-    parts = [prose(line, format) for line in lines]
-    if rows:
-        parts += ["", "Rows:", "", render([asdict(row) for row in rows], format)]
-    if steps:
-        parts += ["", "Arithmetic:", "", *(prose(f"{number}. {step}", format) for number, step in enumerate(steps, 1))]
-    return "\n".join(parts)
+        notes.append(f"By true days: {number}, {one.by_true_days.origin}.")
+    parts = [people(answer, [asdict(row) for row in rows], notes, format, every)]
+    if every and steps:
+        parts += ["Each step:", "\n".join(prose(f"{number}. {step}", format) for number, step in enumerate(steps, 1))]
+    return "\n\n".join(parts)
 
 
 def _place(one: Checked) -> str:

@@ -18,12 +18,12 @@ from ..money.prices import GpuPrice, PriceList, Rental, SystemPrice, canonical_g
 from ..money.spot import Interruptions
 from ..paper.custom_gpu import custom_gpu
 from ..paper.gpus import Gpu, by_name, paper_gpus
+from ..printout import Column, finite, screen
 from ..train import kept
 from . import calculator
 from .calculator import read_currency, read_storage, read_sum
 from .custom_models import add_model
 from .day_options import add_by, add_measured_days, add_stack, measured_days
-from .printout import Column, finite, screen
 
 _MOST_GPUS = 100_000  # as many as the largest clusters have
 _OF_A_MODEL: dict[str, str | None] = dict.fromkeys(

@@ -21,9 +21,10 @@ def add_devices(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--gpus", metavar="all|N|0,1", help="GPUs to use: all, a count as in Docker, or indices (0,1 or device=0)")
     add(
-        "--processes", metavar="1,2", help="run on the CPU, with these numbers of processes (default without a GPU 1,2)"
+        "--processes",
+        metavar="1,2",
+        help="run on the CPU, also beside --gpus, with these numbers of processes (default without a GPU 1,2)",
     )
-    add("--allow-cpu", action="store_true", help="with --gpus: run on the CPU where no GPU is visible")
 
 
 def add_cpus(parser: argparse.ArgumentParser) -> None:
@@ -31,47 +32,33 @@ def add_cpus(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpus", metavar="N", help="use this many of the CPUs: one of each core first (default: all)")
 
 
-def cpus_of(given: argparse.Namespace) -> int | None:
+def cpus_of(text: str | None) -> int | None:
     """Return the number of CPUs to use; None for all."""
-    return count_if_given(given.cpus, "--cpus")
+    return count_if_given(text, "--cpus")
 
 
-def devices_and_counts(given: argparse.Namespace) -> tuple[list[Device], tuple[int, ...]]:
+def devices_and_counts(gpus: str | None, processes: str | None) -> tuple[list[Device], tuple[int, ...]]:
     """Return the chosen GPUs, empty for the CPU, and the numbers of GPUs or processes to run on."""
-    _check_together(given)
-    visible, asked = [] if given.processes is not None else nvml.visible_devices(), given.gpus
-    if asked is not None and not visible and given.allow_cpu:
-        _asked(asked)  # invalid values are still refused
-        say("no GPU is visible here; running on the CPU (--allow-cpu)")
-        asked = None
-    devices = alike(asked, visible)
-    processes = "1,2" if given.processes is None else given.processes
+    if processes is not None and gpus is not None:
+        _asked(gpus)  # invalid values are still refused
+        say(f"--processes {processes} runs on the CPU, so --gpus {gpus} is left out")
+    devices = alike(gpus, nvml.visible_devices()) if processes is None else []
     if devices:
         return devices, counts_up_to(len(devices))
-    counts, cpus = _processes(processes), usable_cpus()
+    counts, cpus = _processes(processes or "1,2"), usable_cpus()
     if counts[-1] > (most := _PROCESSES_A_CPU * cpus):
         raise UserError(f"--processes {processes}: at most {most}, {_PROCESSES_A_CPU} on each of the {cpus} CPUs here")
     return devices, counts
 
 
-def counts_on(given: argparse.Namespace, gpus: int) -> tuple[int, ...]:
+def counts_on(gpus: str | None, processes: str | None, available: int) -> tuple[int, ...]:
     """Return the numbers of GPUs or processes to run on where a machine with so many GPUs is elsewhere."""
-    _check_together(given)
-    if given.processes is not None:
-        return _processes(given.processes)
+    if processes is not None:
+        return _processes(processes)
     try:
-        return counts_up_to(len(parse_gpus("all" if given.gpus is None else given.gpus, gpus)))
+        return counts_up_to(len(parse_gpus("all" if gpus is None else gpus, available)))
     except UserError as error:
-        raise UserError(f"on a node of {gpus}: {error}") from None
-
-
-def _check_together(given: argparse.Namespace) -> None:
-    if given.gpus is not None and given.processes is not None:
-        raise UserError("--gpus and --processes exclude each other: processes run on the CPU")
-    if given.allow_cpu and given.gpus is None:
-        raise UserError(
-            "--allow-cpu changes nothing without --gpus: give --gpus all, or leave it out; --processes runs on the CPU"
-        )
+        raise UserError(f"on a node of {available}: {error}") from None
 
 
 def alike(asked: str | None, visible: Sequence[Device]) -> list[Device]:

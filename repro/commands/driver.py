@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,7 +15,7 @@ import pytest
 
 from .. import datafile, files, models
 from ..console import DATA, FAILED, INSTALLED, INTERRUPTED, NOTHING_COMPARED, OK, ROOT, UserError, say
-from ..formats import Format
+from ..formats import Format, shell_words
 from ..machine.devices import name_of
 from ..record import Record, Trial
 from ..report.blocks import Report
@@ -80,7 +80,6 @@ class Driver:
                 return self._ended(code)
             run = self.run
             written, report = _write(run)
-            self.reporter.tracker.end()
             print(printed(report, format), flush=True)
             say(written)
             if code == OK and require_comparison and not any(verdict.compared for verdict in report.verdicts):
@@ -116,15 +115,15 @@ class Driver:
         """Open the run for the trials whose cases are left, load the stack, and put the cases in order: a cell is
         judged by its trials."""
         run, keyword = self.run, session.config.option.keyword
-        if keyword and not session.items:
-            raise UserError(f"-k {keyword}: no case matches; --methods and --models choose trials too")
+        if not session.items:
+            chosen = f"-k {keyword}" if keyword else "pytest's options"
+            raise UserError(f"{chosen}: no case matches; --methods and --models choose trials too")
         names = {item.name for item in session.items}
         run.choose(trial for trial in run.trials if _case(trial.id) in names)
         check_trials(run.chosen, run.devices)
         check_disk(run.results.folder, *FILES)
         stop_with(run.node)
         self._opened.enter_context(run)
-        self._opened.enter_context(self.reporter.tracker)
         self._begun = True
         if self._health:
             say(self._health)
@@ -215,18 +214,19 @@ def _write(run: Run) -> tuple[str, Report]:
     return write(report, folder), report
 
 
-def go_through(driver: Driver, expression: str | None) -> int:
-    """Have pytest, which prints on stderr, go through the cases, or those that match, and return its exit code."""
+def go_through(driver: Driver, more: Sequence[str]) -> int:
+    """Have pytest, which prints on stderr, go through the cases with `more` options, and return its exit code."""
     for name in _NOT_FOR_CASES:
         os.environ.pop(name, None)
     words = [str(CASES), f"--config-file={CASES / 'pytest.ini'}", f"--rootdir={ROOT}"]
-    words += ["-k", expression] if expression else []
     with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory(prefix="repro-") as unused:
         try:
             # pytest-benchmark makes the folder of its storage, where people start a run.
-            code = pytest.main([*words, f"--benchmark-storage=file://{unused}"], plugins=[driver])
+            code = pytest.main([*words, f"--benchmark-storage=file://{unused}", *more], plugins=[driver])
         except KeyboardInterrupt:
             driver.interrupted, code = True, pytest.ExitCode.INTERRUPTED
+    if code == pytest.ExitCode.USAGE_ERROR and more:
+        raise UserError(f"pytest does not take -- {shell_words(more)}, see above")
     if code == pytest.ExitCode.USAGE_ERROR:
         raise UserError(f"pytest goes through no cases in {ROOT}, see above: move the checkout to a plainer path")
     return code

@@ -103,7 +103,7 @@ def _model(given: argparse.Namespace, check: Callable[[str], Recipe]) -> str | N
 
 def _in_folder(model: str | None, recipes: Path) -> str | None:
     """Return the id that a results folder has for a model, and make its models known that can be built from it. A
-    model of a FILE.py may have had numbers by options there, which the folder has."""
+    model of a FILE.py may have had numbers behind an @ there, which the folder has."""
     if not recipes.is_file():
         return model
     try:

@@ -42,7 +42,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 @resumable("finished trainings are kept")
 def main(given: argparse.Namespace) -> int:
-    with limited_cpus(cpus_of(given)):
+    with limited_cpus(cpus_of(given.cpus)):
         return _train(given)
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from .. import models
 from ..console import UserError, say
-from ..formats import FOR_MACHINES, add_format, render, yes
+from ..formats import FOR_MACHINES, render, yes
 from ..machine.nvml import visible_devices
 from ..paper.arithmetic import training_flops
 from ..paper.gpus import Gpu, catalogue
 from ..paper.settings import NAIVE, search_space
+from ..printout import add_output, people
 
 Rows = list[dict[str, Any]]
 
@@ -22,6 +23,30 @@ _OTHERS = {
     **dict.fromkeys(("pythia-1.4b", "pythia-70m", "pythia-12b", "convnext-l"), "authors' release"),
     "convnext-b": "ConvNeXt's paper",
 }
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=tuple(_LISTS))
+    add_output(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    answer, rows = _LISTS[given.what]()
+    if given.format in FOR_MACHINES:
+        print(render(rows, given.format))
+    else:
+        print(people(answer, [_shown(row) for row in rows], [], given.format, given.all))
+    return 0
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        _HEADINGS.get(key, key): _TEXTS[key](value) if key in _TEXTS else value
+        for key, value in row.items()
+        if key != "model"  # which its id names as well
+    }
+
+
 _HEADINGS = {
     "flops_per_example": "FLOPs an example",
     "training_flops": "FLOPs in all",
@@ -37,22 +62,16 @@ _HEADINGS = {
     "board_power_w": "W",
     "on_1_gpu": "on 1 GPU",
 }
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "parameters": "{:,}".format,
+    "flops_per_example": "{:.4g}".format,
+    "training_flops": "{:.3g}".format,
+}
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=tuple(_LISTS))
-    add_format(parser)
-
-
-def main(given: argparse.Namespace) -> int:
-    rows = _LISTS[given.what](given.format in FOR_MACHINES)
-    print(render(rows, given.format, headings=_HEADINGS))
-    return 0
-
-
-def _recipes(exact: bool) -> Rows:
+def _recipes() -> tuple[str, Rows]:
     found = [(id, models.find(id)) for id in (*models.IDS, *models.OTHERS)]
-    return [
+    return f"{len(found)} recipes, {len(models.IDS)} of them the paper's.", [
         {
             "of": _OTHERS.get(id, "paper"),
             "id": id,
@@ -61,17 +80,18 @@ def _recipes(exact: bool) -> Rows:
             "training_steps": recipe.training_steps,
             "precision": recipe.precision,
             "optimizer": recipe.optimizer.name,
-            "parameters": recipe.parameters if exact else f"{recipe.parameters:,}",
-            "flops_per_example": recipe.flops_per_example if exact else f"{recipe.flops_per_example:.4g}",
-            "training_flops": training_flops(recipe) if exact else f"{training_flops(recipe):.3g}",
+            "parameters": recipe.parameters,
+            "flops_per_example": recipe.flops_per_example,
+            "training_flops": training_flops(recipe),
         }
         for id, recipe in found
     ]
 
 
-def _gpus(_: bool) -> Rows:
+def _gpus() -> tuple[str, Rows]:
     here = _here()
-    return [
+    known = sorted(catalogue(), key=lambda gpu: (gpu not in here, not gpu.paper_name))
+    return f"{len(known)} GPUs are known, those here and the paper's first; TFLOP/s are dense.", [
         {
             "gpu": gpu.name,
             "paper_name": gpu.paper_name,
@@ -86,7 +106,7 @@ def _gpus(_: bool) -> Rows:
             "board_power_w": gpu.board_power_w,
             "here": here.count(gpu) or None,
         }
-        for gpu in catalogue()
+        for gpu in known
     ]
 
 
@@ -98,9 +118,9 @@ def _here() -> list[Gpu | None]:
         return []
 
 
-def _settings(_: bool) -> Rows:
-    alone = set(search_space(1))
-    return [
+def _settings() -> tuple[str, Rows]:
+    alone, searched = set(search_space(1)), search_space(2)
+    return f"{len(searched)} combinations of the paper's methods are searched, after naive settings.", [
         {
             "settings": settings.id,
             "free_lunch": yes(settings.free_lunch),
@@ -109,8 +129,8 @@ def _settings(_: bool) -> Rows:
             "offloading": yes(settings.offloading),
             "on_1_gpu": yes(settings == NAIVE or settings in alone),
         }
-        for settings in [NAIVE, *search_space(2)]
+        for settings in [NAIVE, *searched]
     ]
 
 
-_LISTS: dict[str, Callable[[bool], Rows]] = {"recipes": _recipes, "gpus": _gpus, "settings": _settings}
+_LISTS: dict[str, Callable[[], tuple[str, Rows]]] = {"recipes": _recipes, "gpus": _gpus, "settings": _settings}

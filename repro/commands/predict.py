@@ -13,14 +13,13 @@ from ..console import DATA, UserError, say
 from ..formats import (
     FOR_MACHINES,
     Format,
-    add_format,
+    by_machine,
     count_if_given,
     counted,
     from_to,
     listing,
     network,
     path,
-    prose,
     render,
     significant,
     were,
@@ -31,7 +30,7 @@ from ..paper.arithmetic import paper_gpu, recipe_of
 from ..paper.custom_gpu import custom_gpu
 from ..paper.gpus import CustomGpu
 from ..paper.settings import NAIVE
-from ..paper.tables import TABLES, Cell, all_cells
+from ..paper.tables import Cell, all_cells
 from ..predict import fits, report, scores, traces
 from ..predict.fits import here, load_probes
 from ..predict.forecast import forecast, ranked
@@ -40,13 +39,13 @@ from ..predict.report import Comparison, accuracy_text, compared_trials
 from ..predict.today import row as modern_row
 from ..predict.today import table_1, today
 from ..predict.traces import Stack
+from ..printout import add_output, people
 from ..record import Record
 from ..run.plan import Methods, ModernMethods, settings_for
 from ..run.reading import Joined, Reading, join, read
 from ..validity import Answer, disturbance
 from .custom_models import add_models
 from .day_options import add_measured_days, measured_days
-from .printout import MOST_COLUMNS, MOST_ROWS, answered, grid
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -77,8 +76,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "the default with --gpu",
     )
     parser.add_argument("--validate", action="store_true", help="print the errors of the predictions")
-    parser.add_argument("--all", action="store_true", help="all settings of all models, and Table 4")
-    add_format(parser)
+    add_output(parser)
 
 
 def main(given: argparse.Namespace) -> int:
@@ -121,7 +119,7 @@ def main(given: argparse.Namespace) -> int:
         raise UserError(f"--methods {methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
     else:
         models.listed(given.models, models.find_of_paper)
-        return _tables(given.format, {recipe.name for recipe in wanted}, asked, given.all)
+        return _tables(given.format, {recipe.name for recipe in wanted}, asked)
     if runs is not None:
         return _beside(given.format, runs, machine, fitted, wanted, device, asked, given.all)
     return _machine(given.format, machine, fitted, wanted, methods, asked, given.all)
@@ -154,31 +152,37 @@ def _machine(
     if format in FOR_MACHINES:
         print(render([_row(each, known) for known, group in found for each in group], format))
         return 0
-    if several := len(found) > 1 and not every:
-        trains = [group[0] for _, group in found if group[0].feasible]
+    several = len(found) > 1
+    if several:
+        trains = sum(group[0].feasible for _, group in found)
         where = f"{machine.nodes} nodes of " if machine.nodes > 1 else ""
-        answer = f"{len(trains)} of {len(found)} models train on {where}{machine.gpus} x {machine.gpu.name}."
-        tables = [_lines([group[0] for _, group in found], several)]
-        notes = ["The fastest settings of each model: --all has all settings of each."]
+        answer = f"{trains} of {len(found)} models train on {where}{machine.gpus} x {machine.gpu.name}."
     else:
-        answer = "\n".join(_sentence(group, known) for known, group in found)
-        tables = [_lines([each for each in group if each.feasible] or group[:1], False) for _, group in found]
-        left = 0 if every else sum(len(table[MOST_ROWS:]) for table in tables)
-        notes = [f"{counted(left, 'slower one')} of these settings: --all has them."] if left else []
-        notes += [
-            f"Infeasible: {reasons}."
-            for _, group in found
-            if group[0].feasible and (reasons := report.reasons([each.forecast for each in group if each.forecast]))
-        ]
-    rest = [render(table if every else table[:MOST_ROWS], format, most=MOST_COLUMNS) for table in tables]
-    notes.append(f"Predicted, not measured, for {listing(list(sources))}.")
-    notes += report.signs(each.origin for _, group in found for each in group)
-    if not several and any(group[0].bounds for _, group in found):
-        notes.append("8 of 10 unseen cells and trials lie in such an interval as is in brackets.")
+        answer = _sentence(found[0][1], found[0][0])
+    first = several and not every
+    lines = [each for _, group in found for each in (group[:1] if first else _feasible(group))]
+    signs = report.signs(each.origin for each in lines)
+    notes = [f"Days are predicted for {listing(list(sources))}{f'; {signs}' if signs else ''}."]
+    if first:
+        notes.append("The fastest settings of each model are shown: --all shows all settings of each.")
+    elif reasons := listing([*filter(None, (_infeasible(group) for _, group in found))]):
+        notes.append(f"Infeasible: {reasons}.")
     if isinstance(machine.gpu, CustomGpu):
         notes.append(machine.gpu.note)
-    print(answered(answer, [*rest, prose("\n".join(notes), format)], format))
+    elif not several and found[0][1][0].bounds:
+        notes.append("8 of 10 unseen cells and trials lie in such an interval as is in brackets.")
+    print(people(answer, _lines(lines, several), notes, format, every))
     return 0
+
+
+def _feasible(group: Sequence[SettingsDays]) -> Sequence[SettingsDays]:
+    """Return the settings that train, or the first of those of which none does."""
+    return [each for each in group if each.feasible] or group[:1]
+
+
+def _infeasible(group: Sequence[SettingsDays]) -> str:
+    """Return why some settings do not train; empty where all do, or none, of which the answer says why."""
+    return report.reasons([each.forecast for each in group if each.forecast]) if group[0].feasible else ""
 
 
 def _modern_table(format: Format, names: set[str]) -> int:
@@ -199,14 +203,14 @@ def _modern_table(format: Format, names: set[str]) -> int:
         if ratios
         else "Nothing of this is predicted to train."
     )
-    shown = [{key: value for key, value in row.items() if key != "origin"} for row in rows]
-    about = (
-        f"Predicted, not measured, {report.from_traces(traces.shipped()[-1])}: the fastest settings of the search on "
-        "each machine, in true days, without parts and with those that are predicted to bring something. What parts do "
-        "follows from the models' code and from their sources (docs/own-model.md); no record with parts was measured "
-        "on a GPU yet. A dash is infeasible."
-    )
-    print(answered(answer, [render(shown, format), prose(about, format)], format))
+    shown = {(cell.model, cell.gpu, cell.gpus): f"{each.speed:.2f}" if each.speed else "-" for cell, each in found}
+    notes = [
+        "Numbers are the days of free lunch over those of modern settings, each the fastest of the search; a dash is "
+        "infeasible.",
+        f"They are predicted {report.from_traces(traces.shipped()[-1])}; no record with parts was measured on a GPU.",
+        "csv and json have the days, the micro batches and the settings.",
+    ]
+    print(people(answer, by_machine(shown), notes, format))
     return 0
 
 
@@ -249,38 +253,30 @@ def _beside(
     if format in FOR_MACHINES:
         print(render(rows, format))
         return 0
+    disturbed = [each for each in found if Answer.of(each.record) is Answer.DISTURBED]
     predicted_from = [
-        f"{f'Trials of {listing(folders)} are predicted' if len(sources) > 1 else 'Predicted'} {source}"
-        for source, folders in sources.items()
+        f"{f'trials of {listing(folders)} ' if len(sources) > 1 else ''}{source}" for source, folders in sources.items()
     ]
-    about = "\n".join(
-        (
-            f"Steps in true seconds, and by the authors' clock. {' '.join(predicted_from)}",
-            *(f"Disturbed: {one}." for one in _disturbed(each.record for each in found)),
-        )
-    )
-    table = render([report.beside_line(row) for row in rows], format)
-    answer = [*_true_days(machine, {each.record.recipe for each in found}, asked), accuracy_text(found)]
-    print(answered("\n".join(answer), [table, prose(about, format)], format))
+    notes = [f"Steps are in true seconds, predicted {'; '.join(predicted_from)}."]
+    notes += _true_days(machine, {each.record.recipe for each in found}, asked)
+    if disturbed:
+        named = "; ".join(f"{each.record.id}, {disturbance(each.record)}" for each in disturbed)
+        notes.append(f"Disturbed, so that they show neither the GPU's speed nor what fits: {named}.")
+    print(people(accuracy_text(found), [report.beside_line(each) for each in found], notes, format, every))
     return 0
 
 
 def _true_days(machine: Machine, recipes: Iterable[str], asked: DaysAsked) -> list[str]:
-    """Return a sentence on the true days of each recipe on a machine of the catalogue that was measured."""
+    """Return a sentence on the true days of each recipe on a machine of the catalogue, unless all are predicted."""
     if machine.probed is not None or machine.nodes > 1:
         return []
     known = ((models.find(id), ModelDays(id, asked).on(machine.gpu, machine.gpus)) for id in sorted(recipes))
-    return [
-        f"{recipe.name} on {machine.gpus} x {machine.gpu.name}: {days.origin} {significant(days.days.value)} days "
-        f"({days.source})."
+    named = [
+        f"{recipe.name} {days.origin} {significant(days.days.value)}"
         for recipe, days in known
         if days is not None and days.origin != "predicted"
     ]
-
-
-def _disturbed(records: Iterable[Record]) -> list[str]:
-    """Describe the trials that ran disturbed, so that they show neither the GPU's speed nor what fits."""
-    return [f"{record.id}, {disturbance(record)}" for record in records if Answer.of(record) is Answer.DISTURBED]
+    return [f"True days on {machine.gpus} x {machine.gpu.name}: {', '.join(named)}."] if named else []
 
 
 def _traced_for(run: Reading | None) -> tuple[traces.Traced, str]:
@@ -300,7 +296,7 @@ def _had(records: Sequence[Record]) -> str:
     return f"it has {'; '.join(there) or 'none'}"
 
 
-def _tables(format: Format, names: set[str], asked: DaysAsked, every: bool) -> int:
+def _tables(format: Format, names: set[str], asked: DaysAsked) -> int:
     known = {recipe_of(model).id: ModelDays(recipe_of(model).id, asked) for model in sorted(names)}
     judged = [verdict for run in asked.runs for verdict in run.verdicts]
     if asked.runs and all(verdict.true.days is None for verdict in judged):
@@ -324,18 +320,15 @@ def _tables(format: Format, names: set[str], asked: DaysAsked, every: bool) -> i
         if ratios
         else "No cell of Table 1 has printed days and is predicted to train."
     )
-    notes = [f"True days, predicted {report.from_traces(traces.of_stack(asked.stack))}; - is infeasible."]
-    notes += report.signs(row["origin"] for row in there)
+    signs = report.signs(row["origin"] for row in there)
+    traced = report.from_traces(traces.of_stack(asked.stack))
+    notes = [f"True days, predicted {traced}; a dash is infeasible{f'; {signs}' if signs else ''}."]
     if others := sum(row["measured_days"] is not None and row["origin"] != "measured" for row in there):
         notes.append(
             f"{counted(others, 'cell')} {were(others)} measured on another stack: csv and json have these days."
         )
-    grids = [
-        grid(report.grid(row for row in rows if row["table"] == table), format) for table in TABLES[: 2 if every else 1]
-    ]
-    if not every:
-        notes.append("--all has Table 4, too; the printed days, and each interval, are in csv and json.")
-    print(answered(answer, [*grids, prose("\n".join(notes), format)], format))
+    notes.append("csv and json also have Table 4, the printed days and the intervals.")
+    print(people(answer, report.grid(there), notes, format))
     return 0
 
 
@@ -408,7 +401,7 @@ def _sentence(rows: Sequence[SettingsDays], known: ModelDays) -> str:
 def _validate(given: argparse.Namespace) -> int:
     """Print how far off predictions are of what no fit had seen."""
     for name, value in vars(given).items():
-        if name not in ("validate", "format") and value not in (None, False, "text"):
+        if name not in ("validate", "all", "format") and value not in (None, False, "text"):
             raise UserError(f"--{name.replace('_', '-')} changes nothing of --validate: leave one of them out")
     known = fits.fitted_constants()
     errors = known[fits.EVERYTHING].errors
@@ -416,20 +409,16 @@ def _validate(given: argparse.Namespace) -> int:
     if given.format in FOR_MACHINES:
         print(render([scores.full_row(each, errors) for each in rows], given.format))
         return 0
-    answer = scores.sentence(rows, errors)
-    tables = [
-        ("", scores.target_rows(rows, errors)),
-        (
-            "Each measurement, predicted by a fit that had not seen its recipe, its GPU, or anything of its source:",
-            scores.summary(rows, errors),
-        ),
-        ("Furthest off:", scores.worst(rows)),
-        ("What does not depend on a rate, and the order of settings:", scores.counted(known[fits.EVERYTHING])),
-        ("Fitted, of all constants (repro/predict/constants.py):", scores.fitted_rows(known)),
-        ("Where 8 of 10 measured days lie:", scores.interval_rows(errors)),
-    ]
-    parts = [f"{title}\n\n{render(table, given.format)}".lstrip() for title, table in tables]
-    print(answered(answer, [*parts, prose(scores.ABOUT, given.format)], given.format))
+    parts = [people(scores.sentence(rows, errors), scores.summary(rows, errors), scores.NOTES, given.format)]
+    more = {
+        "Targets:": scores.target_rows(rows, errors),
+        "Furthest off:": scores.worst(rows),
+        "What does not depend on a rate, and the order of settings:": scores.counted(known[fits.EVERYTHING]),
+        "Fitted, of all constants (repro/predict/constants.py):": scores.fitted_rows(known),
+        "Where 8 of 10 measured days lie:": scores.interval_rows(errors),
+    }
+    parts += [f"{title}\n\n{render(table, given.format)}" for title, table in more.items() if given.all]
+    print("\n\n".join(parts))
     return 0
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from .. import command
 from ..console import UserError, say
-from ..formats import FOR_MACHINES, add_format, path, prose, render, shell_words
+from ..formats import FOR_MACHINES, add_format, path, render, shell_words
 from ..machine.devices import name_of
+from ..printout import people
 from .devices import add_devices, devices_and_counts
 from .preflight import check_disk, check_machine, check_packages
 from .stopping import resumable, stop_on_sigterm
@@ -34,7 +35,7 @@ def main(given: argparse.Namespace) -> int:
     from ..run.probe import probe
 
     check_packages()
-    devices, counts = devices_and_counts(given)
+    devices, counts = devices_and_counts(given.gpus, given.processes)
     check_machine(devices)
     if os.path.isdir(given.out):  # pathlib would raise where the name is too long
         raise UserError(f"--out {given.out}: it is a folder, expected a file such as {given.out / 'probes.json'}")
@@ -61,13 +62,13 @@ def main(given: argparse.Namespace) -> int:
     if given.format in FOR_MACHINES:
         print(render(rows, given.format))
         return 0
-    print(render([_people(row) for row in rows], given.format))
     words = f" --processes {max(counts)}" if not devices else ""
-    summary = (
-        f"Measured here, of each device while all of them work; kept in {given.out}. {command()} predict --probes "
-        f"{shell_words([given.out])} predicts this machine, {command()} run --search 3{words} probes for itself."
-    )
-    print(f"\n{prose(summary, given.format)}")
+    notes = [
+        f"{command()} predict --probes {shell_words([given.out])} predicts this machine, {command()} run --search "
+        f"3{words} probes for itself."
+    ]
+    answer = f"Measured here, of each device while all of them work; kept in {given.out}."
+    print(people(answer, [_people(row) for row in rows], notes, given.format))
     return 0
 
 

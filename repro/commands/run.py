@@ -5,25 +5,26 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from .. import files, formats, models
 from ..console import UserError, say
-from ..formats import add_format
+from ..formats import Format, add_format
 from ..machine import doctor, packages, support
 from ..machine.cluster import Node, launched
-from ..machine.devices import Device, capability_of, every_device
+from ..machine.devices import Device, capability_of, every_device, gpu_of
 from ..machine.host import host, limited_cpus
-from ..measure.method import methods_of
+from ..measure.method import MethodFile, methods_of
 from ..models.recipe import Scale, sharing
 from ..paper.gpus import catalogue_file
 from ..paper.settings import Attention
 from ..paper.tables import COUNTS, TOLERANCE
 from ..record import Trial
-from ..run.plan import Options, default_scale, methods_and_parts, trials
+from ..run.plan import Options, default_scale, methods_and_parts, projecting, trials
 from ..run.results import LOGS
-from ..run.tracking import NAMES, Tracker
 from .custom_models import add_models
 from .day_options import add_by
 from .devices import add_cpus, add_devices, cpus_of, devices_and_counts
@@ -37,14 +38,26 @@ _EXIT_CODES = (
     "exit codes: 0 nothing that was compared failed; 1 a cell differs, a trial crashed, or an internal error; 2 usage; "
     "3 --require-comparison and nothing could be compared; 130 interrupted (the same command resumes)"
 )
-
-
-_EXHAUSTIVE = "use --search exhaustive"
+_FLASH = "attention=flash"
 _NODES = (
     "several nodes: start the same command on each of them by torchrun or SLURM, with one process a node:\n"
     "  torchrun --nnodes 2 --node-rank RANK --rdzv-endpoint HOST:PORT -m repro run ...\n"
     "  srun --nodes 2 --ntasks-per-node 1 ... (repro slurm prints a batch script)"
 )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run as the command line asks for it on this machine. `files` are those of the methods of --with, `words`
+    pytest's own options."""
+
+    options: Options
+    devices: Sequence[Device]
+    files: Sequence[MethodFile]
+    out: Path
+    format: Format
+    require_comparison: bool
+    words: Sequence[str]
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -69,12 +82,6 @@ def options(parser: argparse.ArgumentParser) -> None:
         "settings of the whole search that are predicted to be the fastest",
     )
     add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
-    add(
-        "--attention",
-        choices=get_args(Attention),
-        default="sdpa",
-        help="attention kernel of free lunch (default: sdpa)",
-    )
     add("--steps", default=str(Trial.steps), metavar="N", help=f"measured rounds (default {Trial.steps}, the paper's)")
     add(
         "--tolerance",
@@ -90,7 +97,8 @@ def options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE.py:METHOD",
         help="also measure with this method of your own, against the same settings without it; several times for "
-        "several, FILE.py:A+B for both together (without --methods: free lunch alone); see docs/own-model.md",
+        "several, FILE.py:A+B for both together (without --methods: free lunch alone); see docs/own-model.md. "
+        "attention=flash: the attention kernel of free lunch, in place of sdpa",
     )
     add(
         "--micro-batches",
@@ -107,63 +115,52 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--memory", metavar="2GiB", help="limit each rank's memory to this, on its GPU or on the CPU")
     add_out(parser, "results/local")
     add(
-        "--check-extrapolation",
-        action="store_true",
-        help="also time whole accumulated steps, and report the extrapolation's error",
-    )
-    add(
         "--project",
         metavar="2,4,8",
         help="also project to so many GPUs, or processes, which need not exist: from one rank of them, or where "
         "nothing is sharded from a trial on fewer; see docs/prediction.md",
     )
-    add("--check-projection", action="store_true", help="also project what is measured, and report the error")
-    add("--strict-projection", action="store_true", help="let a projected cell that differs fail the run")
     add("--require-comparison", action="store_true", help="exit with 3 if no cell of the paper could be compared")
-    add("--track", choices=NAMES, default="none", help="also log trials, verdicts and report with this tracker")
-    add("-k", metavar="EXPRESSION", help="only the cases that match, handed to pytest")
     add_format(parser)
+    add("words", nargs="*", metavar="-- OPTIONS", help="pytest's own options, such as -- -k vit")
 
 
 @resumable("what is finished is kept")
 def main(given: argparse.Namespace) -> int:
-    with limited_cpus(cpus_of(given)):
-        return _run(given)
+    with limited_cpus(cpus_of(given.cpus)):
+        check_packages("pytest", "pytest-benchmark")  # which the driver imports
+        node = launched()
+        asked = parsed(given, node)
+        if node is not None and node.rank:
+            return _follow(node, asked)
+        from .driver import go_through
+
+        driver = driver_of(asked, node)
+        return driver.finish(go_through(driver, asked.words), asked.format, asked.require_comparison)
 
 
-def _run(given: argparse.Namespace) -> int:
-    check_packages("pytest", "pytest-benchmark")  # which the driver imports
-    node = launched()
-    if node is not None and node.rank:
-        return _follow(node, given)
-    from .driver import go_through
-
-    driver = driver_of(given, node)
-    return driver.finish(go_through(driver, given.k), given.format, given.require_comparison)
-
-
-def driver_of(given: argparse.Namespace, node: Node | None = None) -> Driver:
-    """What carries out the run that is asked for. Raises UserError where something is wrong with that."""
+def driver_of(asked: Asked, node: Node | None = None) -> Driver:
+    """Return what carries out the run. Raise UserError where the machine cannot."""
     from ..run.reporter import Reporter
     from ..run.run import Run
     from .driver import Driver
 
-    options, devices, health = _ready(given, node)
-    run = Run(given.out, options, devices, node, methods_of(given.own)[1])
-    return Driver(run, Reporter(Tracker(given.track, given.out)), health)
+    health = _fitness(asked.devices)
+    run = Run(asked.out, asked.options, asked.devices, node, asked.files)
+    return Driver(run, Reporter(), health)
 
 
-def _follow(node: Node, given: argparse.Namespace) -> int:
+def _follow(node: Node, asked: Asked) -> int:
     """Takes part in node 0's run, with a folder of its own for logs: several nodes may share one file system."""
     from ..machine.stack import trial_environment
     from ..measure.follower import follow
     from ..measure.launcher import ForkServer
 
-    options, devices, _ = _ready(given, node)
-    folder: Path = given.out
+    folder, devices = asked.out, asked.devices
+    _fitness(devices)
     logs = folder / LOGS / f"node-{node.rank}"
     check_disk(folder)
-    check_compilers(trials(options, devices), devices)
+    check_compilers(trials(asked.options, devices), devices)
     stop_with(node)
     try:
         files.inside(folder, LOGS, f"{LOGS}/{logs.name}")
@@ -171,33 +168,26 @@ def _follow(node: Node, given: argparse.Namespace) -> int:
         files.inside(logs, *os.listdir(logs))
     except OSError as error:
         raise files.not_written(folder, error, "name another folder with --out") from error
-    server = ForkServer(logs / "server.log", trial_environment(devices), methods=methods_of(given.own)[1])
+    server = ForkServer(logs / "server.log", trial_environment(devices), methods=asked.files)
     say(f"node {node.rank} of {node.count}: waiting for node 0, which reports; logs in {logs}")
-    return follow(node, server, logs, every_device(devices), max(options.counts), bool(devices))
+    return follow(node, server, logs, every_device(devices), max(asked.options.counts), bool(devices))
 
 
-def _ready(given: argparse.Namespace, node: Node | None) -> tuple[Options, list[Device], str]:
-    """The run's options and GPUs, and in a container image the line that says what it is fit for. Raises UserError
-    where the machine cannot run them."""
-    options, devices = _checked(given, node)
-    health = _image_health(devices)
-    check_machine(devices)
-    return options, devices, health
-
-
-def _image_health(devices: Sequence[Device]) -> str:
-    """In a container image the line that says what it is fit for; a UserError where it is not for these GPUs."""
-    if packages.image_target() is None:
-        return ""
-    health = doctor.examine()
-    if devices and health.complaint:
+def _fitness(devices: Sequence[Device]) -> str:
+    """Return, in a container image, the line that says what it is fit for. Raise UserError where the image, or the
+    machine, is not fit for these devices."""
+    health = doctor.examine() if packages.image_target() is not None else None
+    if health is not None and devices and health.complaint:
         raise UserError(health.complaint)
-    return health.line
+    check_machine(devices)
+    return health.line if health is not None else ""
 
 
-def _checked(given: argparse.Namespace, node: Node | None = None) -> tuple[Options, list[Device]]:
-    """The run's options and GPUs; a UserError for the first thing that is wrong."""
-    devices, counts = devices_and_counts(given)
+def parsed(given: argparse.Namespace, node: Node | None = None) -> Asked:
+    """Return the run that is asked for. Raise UserError for the first thing that is wrong with it."""
+    from ..run.estimate import estimate
+
+    devices, counts = devices_and_counts(given.gpus, given.processes)
     options = options_of(given, bool(devices), counts, node.count if node is not None else 1)
     if options.memory is not None:
         _check_memory(given.memory, options.memory, devices)
@@ -208,14 +198,27 @@ def _checked(given: argparse.Namespace, node: Node | None = None) -> tuple[Optio
             f"--project: {catalogue_file()} has no {devices[0].driver_name}, whose links a projection needs; add a "
             "row, or leave it out"
         )
-    return options, devices
+    if options.projected:
+        options = projecting(options, devices, partial(estimate, gpu=gpu_of(devices)))
+        if not options.projected:
+            raise UserError(f"--project {given.project}: all of them are measured here; leave it out")
+    return Asked(
+        options=options,
+        devices=devices,
+        files=methods_of(_kernel_and_methods(given.own)[1])[1],
+        out=given.out,
+        format=given.format,
+        require_comparison=given.require_comparison,
+        words=given.words,
+    )
 
 
 def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], nodes: int) -> Options:
     """Return the options of a run on so many GPUs, or processes of a CPU, on each node. Raise UserError for what is
     wrong with them on any machine."""
-    if given.k == "":  # pytest would take it for every case, whoever gives an unset variable meant a few
-        raise UserError("-k: it is empty; name cases, as in pytest, or leave it out for all")
+    if given.words and not given.words[0].startswith("-"):
+        raise UserError(f"{given.words[0]}: expected options; behind -- stand those of pytest, such as -- -k vit")
+    kernel, own = _kernel_and_methods(given.own)
     methods, parts = methods_and_parts(given.methods)
     options = Options(
         models=models.listed(given.models),
@@ -227,63 +230,56 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         trial_timeout=_seconds(given.trial_timeout, "--trial-timeout"),
         budget=_seconds(given.budget, "--budget"),
         tolerance=_tolerance(given.tolerance),
-        attention=given.attention,
-        check_extrapolation=given.check_extrapolation,
+        attention=kernel,
         nodes=nodes,
         search=_search(given.search),
         clock=given.by,
-        projected=_projected(given, counts),
-        strict_projection=given.strict_projection,
-        added=methods_of(given.own)[0],
+        projected=_projected(given.project),
+        added=methods_of(own)[0],
         micro_batch=formats.count_if_given(given.micro_batches, "--micro-batches"),
         parts=parts,
     )
-    _check_modern(options)
-    if options.projected:
-        _check_projected(options)
-    if options.best is not None:
-        _check_search(options)
+    _check_together(options)
     _check_counts(options)
     _check_micro_batches(options)
-    if options.added and options.methods == "naive":
-        raise UserError("--with adds methods to free lunch: use it with --methods free-lunch (its default), or all")
     return options
 
 
-def _check_modern(options: Options) -> None:
-    """Raise UserError for options that modern training does not go with."""
-    if not options.modern:
-        return
-    for option, there in (
-        ("--with", options.added),
-        ("--project", options.projected),
-        ("--micro-batches", options.micro_batch),
-        (f"--search {options.search}", options.best is not None),
-    ):
-        if there:
-            raise UserError(f"--methods modern chooses its trials itself: leave out {option}")
-    if options.nodes > 1:
-        raise UserError(f"--methods modern runs on one node, this run was launched on {options.nodes}")
+def _check_together(options: Options) -> None:
+    """Raise UserError for options that exclude each other."""
+    modern, search = "--methods modern", f"--search {options.search}"
+    others = {"--with": options.added, "--project": options.projected, "--micro-batches": options.micro_batch}
+    for chooser, chooses in ((modern, options.modern), (search, options.best)):
+        excluded = [option for option, there in {**others, search: options.best}.items() if there and option != chooser]
+        if chooses and excluded:
+            raise UserError(f"{chooser} chooses its trials itself: leave out {excluded[0]}")
+    if options.best and options.methods not in (None, "all"):
+        raise UserError(f"{search} chooses from the whole search: use it with --methods all, not {options.methods}")
+    if options.added and options.methods == "naive":
+        raise UserError("--with adds methods to free lunch: use it with --methods free-lunch (its default), or all")
+    on_one_node = {modern: options.modern, search: options.best, "--project": options.projected}
+    if options.nodes > 1 and (found := [option for option, there in on_one_node.items() if there]):
+        raise UserError(f"{found[0]} runs on one node, this run was launched on {options.nodes}")
+    for id in options.models if options.best or options.projected else ():
+        models.find_traced(id)  # what is predicted, and the bytes of communication, come from traces
 
 
-def _projected(given: argparse.Namespace, counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the counts of --project, without those in `counts`, which are measured, unless --check-projection asks for
-    both. Raise UserError where none is left."""
-    text: str | None = given.project
-    for option, on in (("--check", given.check_projection), ("--strict", given.strict_projection)):
-        if on and text is None:
-            raise UserError(
-                f"{option}-projection changes nothing without --project: give --project 2,4,8, or leave it out"
-            )
+def _kernel_and_methods(given: Sequence[str]) -> tuple[Attention, list[str]]:
+    """Divide what --with names into the attention kernel and the methods of one's own."""
+    kernels = [text for text in given if text.startswith("attention=")]
+    if kernels not in ([], [_FLASH]):
+        raise UserError(f"--with {' --with '.join(kernels)}: expected {_FLASH} once, or none for sdpa")
+    return "flash" if kernels else "sdpa", [text for text in given if text not in kernels]
+
+
+def _projected(text: str | None) -> tuple[int, ...]:
+    """Return the counts of --project."""
     if text is None:
         return ()
     asked = sorted({formats.count(part.strip(), "--project") for part in text.split(",")})
     if wrong := [count for count in asked if not 1 < count <= max(COUNTS)]:
         raise UserError(f"--project {text}: {wrong[0]} is not from 2 to {max(COUNTS)}; take 2, 4 or 8, or several")
-    left = tuple(count for count in asked if given.check_projection or count not in counts)
-    if not left:
-        raise UserError(f"--project {text}: all of them are measured here; leave it out, or add --check-projection")
-    return left
+    return tuple(asked)
 
 
 def _seconds(text: str | None, option: str) -> float | None:
@@ -343,23 +339,11 @@ def _check_flash(options: Options, devices: Sequence[Device]) -> None:
     plain = [id for id in options.models if support.flash_obstacle(models.find(id), capability)]
     if options.methods == "naive" or len(plain) == len(options.models):
         raise UserError(
-            "--attention flash changes nothing here: it serves free lunch of Pythia, on an Ampere or newer GPU; "
+            f"--with {_FLASH} changes nothing here: it serves free lunch of Pythia, on an Ampere or newer GPU; "
             "leave it out"
         )
     if plain:
-        say(f"--attention flash serves Pythia alone, without it run {', '.join(plain)}")
-
-
-def _check_projected(options: Options) -> None:
-    """Raise UserError where the other ranks of a trial cannot be projected."""
-    for id in options.models:
-        models.find_traced(id)  # the time model takes the bytes of communication from traces
-    if options.best is not None:
-        raise UserError(
-            f"--project: a search of the best predicted is of measured counts; leave out --search {options.search}"
-        )
-    if options.nodes > 1:
-        raise UserError(f"--project: it projects from one machine, this run was launched on {options.nodes}")
+        say(f"--with {_FLASH} serves Pythia alone, without it run {', '.join(plain)}")
 
 
 def _search(asked: str) -> str:
@@ -372,20 +356,6 @@ def _search(asked: str) -> str:
             "predicted settings"
         )
     return str(formats.count(asked, "--search"))
-
-
-def _check_search(options: Options) -> None:
-    """Raise UserError for options that a search of the best predicted settings does not go with."""
-    asked = f"--search {options.search}"
-    if options.added or options.micro_batch:
-        option = "--with" if options.added else "--micro-batches"
-        raise UserError(f"{asked} chooses from the paper's search alone: leave out {option}, or {_EXHAUSTIVE}")
-    for id in options.models:
-        models.find_traced(id)
-    if options.methods not in (None, "all"):
-        raise UserError(f"{asked} chooses from the whole search: use it with --methods all, not {options.methods}")
-    if options.nodes > 1:
-        raise UserError(f"{asked} knows one node only, this run was launched on {options.nodes}: {_EXHAUSTIVE}")
 
 
 def _tolerance(asked: str) -> float:

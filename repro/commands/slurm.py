@@ -45,7 +45,7 @@ fi
 
 # One task a node: each starts the processes of its GPUs itself. Where one fails the first node ends all.
 exec srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 \\
-    {repro} {words} --budget "${{left}}s"
+    {repro} run --budget "${{left}}s" {words}
 """
 _TRAINING = """\
 #!/usr/bin/env bash
@@ -163,7 +163,7 @@ def training(allocation: Allocation, words: Sequence[str]) -> str:
 
 
 def script(allocation: Allocation, words: Sequence[str]) -> str:
-    """Return a batch script that starts a run with these words in the current folder."""
+    """Return a batch script that starts a run with these words, `run` first, in the current folder."""
     nodes = allocation.nodes
     return _SCRIPT.format(
         where=f"on {allocation.where}",
@@ -174,7 +174,7 @@ def script(allocation: Allocation, words: Sequence[str]) -> str:
         margin=_MARGIN,
         seconds=allocation.seconds,
         nodes=nodes,
-        words=shell_words(words),
+        words=shell_words(words[1:]),
     )
 
 
@@ -191,7 +191,8 @@ def _check(words: Sequence[str], allocation: Allocation) -> None:
     custom_models.register(given)
     if given.budget is not None:
         raise UserError("--budget: the job's end sets it; leave it out, or shorten --time")
-    options_of(given, given.processes is None, counts_on(given, allocation.gpus), allocation.nodes)
+    counts = counts_on(given.gpus, given.processes, allocation.gpus)
+    options_of(given, given.processes is None, counts, allocation.nodes)
 
 
 def _name(name: str, option: str) -> str:

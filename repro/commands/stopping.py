@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import signal
 import sys
 import time
 from collections.abc import Callable
 from functools import wraps
+from typing import TypeVar
 
 from .. import command
 from ..console import INTERRUPTED, say
@@ -18,15 +18,15 @@ from ..machine.cluster import Node, launched
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _BURST_SECONDS = 2.0  # signals within this time count as one: launchers send several, and users press Ctrl-C again
 _AGAIN_SECONDS = 0.05
-_Main = Callable[[argparse.Namespace], int]
+_Given = TypeVar("_Given")
 
 
-def resumable(kept: str) -> Callable[[_Main], _Main]:
+def resumable(kept: str) -> Callable[[Callable[[_Given], int]], Callable[[_Given], int]]:
     """Decorate a command's main: when stopped, however often, it prints what is kept and how to resume."""
 
-    def decorate(main: _Main) -> _Main:
+    def decorate(main: Callable[[_Given], int]) -> Callable[[_Given], int]:
         @wraps(main)
-        def stoppable(given: argparse.Namespace) -> int:
+        def stoppable(given: _Given) -> int:
             try:
                 return main(given)
             except KeyboardInterrupt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,6 @@ from ..console import UserError, markdown, say
 from ..formats import (
     FOR_MACHINES,
     Format,
-    add_format,
-    as_json,
-    cell_text,
     counted,
     deadline_text,
     path,
@@ -22,15 +19,15 @@ from ..formats import (
     render,
 )
 from ..money.days import DaysAsked
+from ..printout import add_output, output, people
 from ..survey import shares, training
 from ..survey.allocations import LASTS
 from ..survey.answers import AUTHORS_PEOPLE, Answers, read
 from ..survey.counts import BASE, FEW, shown
-from ..survey.questions import form, listed
+from ..survey.questions import form, listed, questions
 from ..survey.shares import Compared, compared, figure_1, figure_8
 from .custom_models import add_models
 from .day_options import add_by, add_measured_days, add_stack, measured_days
-from .printout import answered, printout
 
 _HEADLINE = "pythia-1b"  # the model of the headline, where it is among the models
 _MOST_PROBLEMS = 30  # lines on what was left out
@@ -66,7 +63,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_stack(parser, "today")
     add_measured_days(parser)
     add_models(parser, "recipes to train, by id (default: all nine)")
-    add_format(parser)
+    add_output(parser)
 
 
 def main(given: argparse.Namespace) -> int:
@@ -86,8 +83,8 @@ def main(given: argparse.Namespace) -> int:
     if given.out:
         say(_page(answers, reached, wanted, lasts, asked, given.out))
     if given.train:
-        return _train(given.format, answers, reached, wanted, lasts, asked)
-    return _shares(given.format, answers)
+        return _train(given.format, answers, reached, wanted, lasts, asked, given.all)
+    return _shares(given.format, answers, given.all)
 
 
 def read_answers(files: Sequence[Path], exact: bool = False) -> Answers:
@@ -124,40 +121,40 @@ def _questions(format: Format) -> int:
     if format in FOR_MACHINES:
         print(render(form(), format))
         return 0
-    source = (
-        "The questions of the paper's Table 2 (Appendix A), with their choices. What came later is marked as added; "
-        "survey_questions.csv of expected/ has a source for each."
-    )
     if format == "markdown":
-        print(
-            "\n".join(["# Survey on academic compute", "", prose(source, format), "", *listed("## ", "- ", markdown)])
+        source = "The questions of the paper's Table 2 (Appendix A), with their choices; what came later is marked."
+        print("\n".join(["# Survey on academic compute", "", source, "", *listed("## ", "- ", markdown)]))
+        return 0
+    asked = questions().values()
+    rows = [
+        {"no.": each.number, "question": each.text, "answer": each.how, "choices": len(each.choices)} for each in asked
+    ]
+    answer = f"The paper's Table 2 (Appendix A) asks {len(rows)} questions."
+    print(
+        people(
+            answer, rows, ["--format markdown has the form with all choices, csv and json have its columns."], format
         )
-    else:
-        print("\n".join([source, "", *listed("", "  - ")]))
+    )
     return 0
 
 
-def _shares(format: Format, answers: Answers) -> int:
-    rows = shares.rows(answers)
-    if format == "csv":
-        print(render(rows, format))
-        return 0
+def _shares(format: Format, answers: Answers, every: bool) -> int:
     found = compared(answers)
-    sentences = [_people(answers), *_differing(found)]
-    notes = _share_notes(found, answers)
-    if format == "json":
-        print(as_json({"answer": " ".join(sentences), "rows": rows, "notes": notes}))
-        return 0
-    parts = [_titled("Shares of section 2 and figure 8", [_share(each) for each in found], format)]
+    notes = [_people(answers), _judged(answers), _rounding(answers)]
+    parts = [output(_differing(found), shares.rows(answers), list(map(_share, found)), notes, format, every)]
+    if every and format not in FOR_MACHINES:
+        parts += _figures(answers, format)
+    print("\n\n".join(parts))
+    return 0
+
+
+def _figures(answers: Answers, format: Format) -> Iterator[str]:
+    """Yield the tables of figures 1 and 8."""
     for each in figure_1(answers):
         title = f"Figure 1, {each.title}: how long at most one may use N of them ({each.of} answered)"
-        parts.append(_titled(title, shares.availability_table(each), format))
+        yield _titled(title, shares.availability_table(each), format)
     for panel in figure_8(answers):
-        title = f"Figure 8, {panel.title} ({panel.of} answered)"
-        parts.append(_titled(title, shares.breakdown_table(panel), format))
-    parts.append("\n".join(f"- {prose(note, format)}" for note in notes))
-    print(answered("\n".join(sentences), parts, format))
-    return 0
+        yield _titled(f"Figure 8, {panel.title} ({panel.of} answered)", shares.breakdown_table(panel), format)
 
 
 def _people(answers: Answers) -> str:
@@ -165,17 +162,15 @@ def _people(answers: Answers) -> str:
     return f"{answers.number} people answered: {'; '.join(answers.named())}."
 
 
-def _differing(found: Sequence[Compared]) -> list[str]:
+def _differing(found: Sequence[Compared]) -> str:
     """Return the sentence on which shares differ from the paper's."""
     held = [each for each in found if each.differs is not None]
-    differing = [each for each in held if each.differs]
+    differing = [each.text for each in held if each.differs]
     if not held:
-        return ["No share of the paper can be compared."]
-    text = f"Of {counted(len(held), 'share')} that the paper prints, {len(differing)} differ"
-    if not differing:
-        return [f"{text}."]
-    listed = "; ".join(each.text for each in differing)
-    return [f"{text}: {listed}."]
+        return "No share of the paper can be compared."
+    listed = f": {'; '.join(differing)}" if differing else ""
+    verb = "differs" if len(differing) == 1 else "differ"
+    return f"Of {counted(len(held), 'share')} that the paper prints, {len(differing)} {verb}{listed}."
 
 
 def _share(each: Compared) -> dict[str, Any]:
@@ -195,17 +190,21 @@ def _titled(title: str, rows: Sequence[dict[str, Any]], format: Format) -> str:
     return f"{heading}\n\n{render(rows, format)}"
 
 
+def _judged(answers: Answers) -> str:
+    """Return a note on when a share differs from the paper's."""
+    if answers.authors:
+        return "A share differs where it does not round to what is printed."
+    return (
+        f"A share differs by Fisher's exact test beside the paper's {AUTHORS_PEOPLE} people, corrected over the shares "
+        "by Holm: where all are of the same population, any differs in at most 5 % of surveys."
+    )
+
+
 def _share_notes(found: Sequence[Compared], answers: Answers) -> list[str]:
-    judged = "It differs where it does not round to what is printed."
-    if not answers.authors:
-        judged = (
-            f"It differs by Fisher's exact test beside the paper's {AUTHORS_PEOPLE} people, corrected over the shares "
-            "by Holm: where all are of the same population, any differs in at most 5 % of surveys."
-        )
     return [
         *(f"{each.what[0].upper()}{each.what[1:]}: {each.note}." for each in found if each.note),
         "A share is of those who answered its question. Its interval is Wilson's, of 95 %, for who else might have "
-        f"answered. {judged}",
+        f"answered. {_judged(answers)}",
         "Figure 1 counts who filled in every row, or has none of these GPUs, as the paper's does.",
         _rounding(answers),
     ]
@@ -226,12 +225,15 @@ def _train(
     wanted: Sequence[str],
     lasts: Mapping[str, float],
     asked: DaysAsked,
+    every: bool,
 ) -> int:
-    sentences = [*_headlines(reached, wanted), _people(answers)]
+    first, change = _headlines(reached, wanted)
     rows = training.rows(reached, wanted, lasts, asked)
-    if format not in FOR_MACHINES:
-        rows = training.reach_table(rows)
-    print(printout(sentences, rows, _reach_notes(answers, lasts, asked), format))
+    shown = [
+        {name: value for name, value in row.items() if not name.startswith(("then", "the paper"))}
+        for row in training.reach_table(rows)
+    ]
+    print(output(first, rows, shown, [change, _not_known(answers, lasts), _rounding(answers)], format, every))
     return 0
 
 
@@ -242,10 +244,8 @@ def _headlines(found: Sequence[training.Reach], wanted: Sequence[str]) -> list[s
 
 
 def _reach_notes(answers: Answers, lasts: Mapping[str, float], asked: DaysAsked) -> list[str]:
-    left = shown(answers.rounded(training.not_known(answers, lasts)))
     return [
-        f"Of {left} people the GPUs are not known, or no card of the catalogue stands for them (survey_cards.csv of "
-        "expected/): they count as people who cannot train.",
+        _not_known(answers, lasts),
         *_training_notes(lasts, asked),
         "More by one change: people who cannot train it naively now, and could with the methods, with allocations one "
         "choice longer, or with twice the GPUs for as long; then by: who could besides those who can with everything.",
@@ -253,6 +253,14 @@ def _reach_notes(answers: Answers, lasts: Mapping[str, float], asked: DaysAsked)
         "days and for weeks; the least methods that suffice.",
         _rounding(answers),
     ]
+
+
+def _not_known(answers: Answers, lasts: Mapping[str, float]) -> str:
+    left = shown(answers.rounded(training.not_known(answers, lasts)))
+    return (
+        f"Of {left} people the GPUs are not known, or no card of the catalogue stands for them (survey_cards.csv of "
+        "expected/): they count as people who cannot train."
+    )
 
 
 def _page(
@@ -272,7 +280,7 @@ def _page(
     headline, *sentences = _headlines(reached, wanted)
     reach = training.reach_table(training.rows(reached, wanted, lasts, asked))
     blocks: list[Block] = [
-        *map(Sentence, [*sentences, _people(answers), *_differing(found)]),
+        *map(Sentence, [*sentences, _people(answers), _differing(found)]),
         Heading("Who can train what", "training"),
         Table("who can train what", reach),
         Bullets(_reach_notes(answers, lasts, asked)),
@@ -287,22 +295,19 @@ def _page(
 
 def _papers(format: Format, wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked) -> int:
     rows = training.papers_rows(wanted, lasts, asked)
-    sentences = training.papers_sentences(wanted, lasts, asked)
-    if format not in FOR_MACHINES:
-        rows = [_papers_line(row) for row in rows]
-    print(printout(sentences, rows, _training_notes(lasts, asked), format))
+    answer = training.papers_sentence(wanted, lasts, asked)
+    notes = [
+        "A GPU's column has the days with all methods, on the best number of them: csv and json also have those naive "
+        "and with the free lunch, and where each is from.",
+        *_training_notes(lasts, asked),
+    ]
+    print(output(answer, rows, training.papers_table(rows, lasts), notes, format))
     return 0
 
 
 def _training_notes(lasts: Mapping[str, float], asked: DaysAsked) -> list[str]:
     long = ", ".join(f'"{name}" {deadline_text(days)}' for name, days in lasts.items())
-    return [f"Allocations last: {long}.", f"{asked.text} Of a model of your own they are on the installed stack."]
-
-
-def _papers_line(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of the paper's academic hardware for people: days, and on how many GPUs."""
-    line = {"model": row["model"], "GPU": row["gpu"]}
-    for level in training.LEVELS:
-        days, gpus, origin = (row[f"{level}_{name}"] for name in ("days", "gpus", "origin"))
-        line[f"{level}, days"] = None if days is None else f"{cell_text(days)} on {gpus}, {origin}"
-    return line | {f"within {name}": row[f"within_{name}"].replace("_", " ") for name in ("days", "weeks")}
+    return [
+        f"Allocations last: {long}.",
+        f"{asked.text.removesuffix('.')}; those of a model of your own are on the installed stack.",
+    ]

@@ -11,13 +11,10 @@ from ..console import UserError
 from ..formats import (
     FOR_MACHINES,
     FORMATS,
-    Format,
-    add_format,
     by_machine,
     cell_text,
     counted,
     listing,
-    prose,
     render,
     rough,
     significant,
@@ -29,17 +26,17 @@ from ..paper.tables import TABLES, cells, printed
 from ..predict.audit import audit
 from ..predict.hardware import Machine
 from ..predict.traces import of_stack
+from ..printout import add_output, people
 from ..record import BY_DAYS, CLOCKS, DEFAULT, Clock
 from ..report.grids import VERDICTS
-from ..report.tables import NUMBERS, Rows, layout, rows
+from ..report.tables import NUMBERS, TITLES, layout, rows
 from ..run.corrected import WORTH_SAYING, Corrected
 from ..run.reading import Joined, add_measured, measured
 from ..run.verdict import Verdict
 from .day_options import add_by, add_stack
-from .printout import grid
 
 _USE_IT = "use it as in table 1 --by true"
-_LOST = "? is a mark that cannot be read in the copy of the paper at hand."
+_LOST = "? is a mark that is illegible in our copy of the paper."
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +56,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         choices=("modern",),
         help="with --by true, Table 1 by the days that today's software is predicted to take: docs/own-model.md",
     )
-    add_format(parser, (*FORMATS, "latex"))
+    add_output(parser, (*FORMATS, "latex"))
 
 
 def main(given: argparse.Namespace) -> int:
@@ -81,23 +78,15 @@ def main(given: argparse.Namespace) -> int:
         notes = [_LOST] if given.number == "j" else []
         if runs:
             notes.append("Columns that begin with measured are this run's; a dash was not measured.")
-        _show(given.format, "", layout(found), notes)
+        print(people(TITLES[given.number], layout(found), notes, given.format, given.all))
     elif runs:
         there = [verdict for verdict in runs.verdicts if verdict.table == given.number]
         shown = {verdict.place: _of_verdict(verdict, clock) for verdict in there}
-        _show(
-            given.format, f"Table {given.number} as measured: {_counts(clock, there)}", by_machine(shown), _signs(there)
-        )
+        answer = f"Table {given.number} as measured: {_counts(clock, there)}"
+        print(people(answer, by_machine(shown), _signs(there), given.format))
     else:
         _printed(given)
     return 0
-
-
-def _show(format: Format, sentence: str, table: Rows, notes: Sequence[str]) -> None:
-    """Print an answer: a sentence, a table of at most 100 columns, and notes of a sentence each."""
-    shown = grid(table, format)
-    texts = [prose(sentence, format) if sentence else "", shown, prose("\n".join(notes), format)]
-    print(shown if format == "latex" else "\n\n".join(filter(None, texts)))
 
 
 def _printed(given: argparse.Namespace) -> None:
@@ -105,15 +94,15 @@ def _printed(given: argparse.Namespace) -> None:
     impossible = {row.place for row in audit() if (row.table, row.verdict) == (given.number, "impossible")}
     shown = {cell.place: f"{printed(cell.state, cell.days)}{'!' * (cell.place in impossible)}" for cell in there}
     days = sum(cell.days is not None for cell in there)
-    notes = ["- is infeasible with all settings tried."]
+    notes = ["A dash is infeasible with all settings tried."]
     if any(cell.state == "lost" for cell in there):
         notes.append(_LOST)
     notes.append("--by true has the days that one would wait.")
-    sentence = (
+    answer = (
         f"Table {given.number} as printed, in days: {len(impossible)} of {days} numbers are impossible (!), as they "
         "imply more FLOP/s than the GPU has."
     )
-    _show(given.format, sentence, by_machine(shown), notes)
+    print(people(answer, by_machine(shown), notes, given.format))
 
 
 def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
@@ -133,7 +122,7 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
     origins = Counter(row.origin for row in found)
     settings = "Appendix J's settings" if given.number == "1" else "naive settings"
     words = [f"{count} {origin}" for origin, count in origins.most_common()]
-    notes = [f"{listing(words)}; predicted is for {corrected.versions(stack)} with {settings}; - is infeasible."]
+    notes = [f"{listing(words)}; predicted is for {corrected.versions(stack)} with {settings}; a dash is infeasible."]
     if modern:
         notes.append("Days are of the parts of today's software, which were not measured on most of these GPUs.")
     elif refused := sum(row.refused for row in found):
@@ -141,7 +130,7 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
         notes.append(f"* is at the largest micro batch that fits, as Appendix J's does not in {cells_}.")
     if there := [verdict for verdict in judged.values() if verdict.by(given.by).verdict != "not_measured"]:
         notes += _signs(there)
-    _show(given.format, corrected.headline(given.number, given.by, found, modern), by_machine(shown), notes)
+    print(people(corrected.headline(given.number, given.by, found, modern), by_machine(shown), notes, given.format))
     return 0
 
 

@@ -24,7 +24,7 @@ from ..machine.packages import TOOLS, installed_packages, matters
 # The packages that a trial may import. Kernels built from source are left out: they would be built again.
 _ROOTS = (
     *("torch", "torchvision", "transformers", "accelerate", "deepspeed", "timm"),
-    *("nvidia-ml-py", "psutil", "setuptools"),
+    *("nvidia-ml-py", "psutil", "setuptools", "msgspec"),
 )
 _MODELS = ("torch", "transformers", "timm")  # every recipe's model is made of these
 _SCRIPT = ROOT / "locks" / "second.sh"
@@ -121,7 +121,7 @@ def accept(stack: Stack, machine: str, folder: Path) -> Path:
     if loose := unpinned(text):
         raise UserError(f"{stack.name} has {cut(loose[0], VALUE)!r}, which may be another version next time")
     path = folder / "baselines" / f"{re.sub('[^a-z0-9]+', '-', machine.lower()).strip('-')}.lock"
-    accepted = f"{_BASELINE}{machine}: {stack.name}, accepted on {date.today().isoformat()} by upgrade-check --accept"
+    accepted = f"{_BASELINE}{machine}: {stack.name}, accepted on {date.today().isoformat()} by compare --accept"
     return files.replace(path, f"{accepted}\n{text}")
 
 

@@ -1,22 +1,24 @@
-"""The report of a comparison: a verdict in one line, the environment, a row for each trial, and what else changed."""
+"""The report of a comparison: a verdict in one line, a row for each trial, and what else changed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
 from ..console import FAILED, INCONCLUSIVE, OK
-from ..formats import Format, Interval, as_json, cell_text, counted, first, prose, render
+from ..formats import Format, Interval, as_json, cell_text, counted, first, listing, prose, render
 from ..machine.environment import ELSEWHERE
 from ..machine.packages import PACKAGES
+from ..printout import people
 from .decision import change
 from .side import Difference
-from .trials import STATUSES, Compared, OnlyOnOneSide, SideStats
+from .trials import STATUSES, Compared, OnlyOnOneSide, SideStats, Status
 
 _MIB = 2**20
 _FEW = 8
+_SERIOUS: tuple[Status, ...] = ("broke", "regressed", "incomparable", "inconclusive", "fixed", "improved", "unchanged")
 # A trial in CSV and JSON: seconds of a training step, bytes, days; None where a value is not known.
 _COLUMNS: dict[str, Callable[[Compared], Any]] = {
     "recipe": lambda each: each.trial.recipe,
@@ -91,9 +93,11 @@ def report(
     format: Format,
     only_before: Sequence[OnlyOnOneSide] = (),
     only_after: Sequence[OnlyOnOneSide] = (),
+    every: bool = False,
 ) -> str:
     """Return the report. CSV has one row a trial, those of one side alone last; JSON has the environment, the trials,
-    the notes, such as the result of a bisection, and the verdict."""
+    the notes, such as the result of a bisection, and the verdict. Text and Markdown have all that differs for `every`,
+    else what tells."""
     rows = [_row(each) for each in compared]
     alone = [_row_of_one(each, "before") for each in only_before], [_row_of_one(each, "after") for each in only_after]
     line = verdict(compared, before, after, only_before, only_after)
@@ -115,20 +119,24 @@ def report(
                 "exit_code": exit_code(compared),
             }
         )
-    title = (lambda text: f"## {text}") if format == "markdown" else str.upper
-    parts = [f"**{prose(line, format)}**" if format == "markdown" else line]
     if not compared:
+        return prose(line, format)
+    changed = [f"{_name(each)}: {found}" for each in compared for found in each.changes]
+    versions = [f"{each.what} {each.before} to {each.after}" for each in environment if each.before and each.after]
+    told = [*_reasons(each for each in compared if each.status != "unchanged")[:1], *notes]
+    if differing := [*changed, *versions]:
+        told.append(f"Also different: {listing(differing[:_FEW])}{'' if every else '; --all shows all'}.")
+    parts = [people(line, [_people(each) for each in compared], told, format, every)]
+    if not every:
         return parts[0]
+    title = (lambda text: f"## {text}") if format == "markdown" else str.upper
+    parts += [title("Why"), prose("\n".join(f"- {reason}" for reason in _reasons(compared)), format)]
     parts += [title("Environment"), *_environment(environment, format)]
-    parts += [title("Trials"), render([_people(each) for each in compared], format)]
-    parts += [title("Why"), prose("\n".join(_reasons(compared)), format)]
-    changed = [f"- {_name(each)}: {found}" for each in compared for found in each.changes]
     parts += [title("What changed besides speed"), prose("\n".join(changed), format) or "Nothing that is recorded."]
-    notes = list(notes)
     for side, left_out in ((before, only_before), (after, only_after)):
         if left_out:
-            notes.append(f"Only in {side}, and left out: {counted(len(left_out), 'trial')}: {_left_out(left_out)}.")
-    parts += [prose(note, format) for note in notes]
+            number = counted(len(left_out), "trial")
+            parts.append(prose(f"Only in {side}, and left out: {number}: {_left_out(left_out)}.", format))
     return "\n\n".join(parts)
 
 
@@ -180,12 +188,12 @@ def _alone(found: Sequence[tuple[str, str]]) -> str:
     return ", ".join(message)
 
 
-def _reasons(compared: Sequence[Compared]) -> list[str]:
-    """Return every reason once, with the trials that it applies to."""
+def _reasons(compared: Iterable[Compared]) -> list[str]:
+    """Return every reason once, with the trials that it applies to, the most serious first."""
     about: dict[str, list[str]] = {}
-    for each in compared:
+    for each in sorted(compared, key=lambda each: _SERIOUS.index(each.status)):
         about.setdefault(f"{each.status}: {each.reason}", []).append(_name(each))
-    return [f"- {reason} ({first(names)})" for reason, names in about.items()]
+    return [f"{reason} ({first(names)})." for reason, names in about.items()]
 
 
 def _people(each: Compared) -> dict[str, Any]:
@@ -195,12 +203,11 @@ def _people(each: Compared) -> dict[str, Any]:
         "settings": each.trial.settings,
         "machine": each.trial.machine,
         "MBS": each.trial.batch.micro_batch,
-        "synchronised step s, before": each.before.median,
-        "after": each.after.median,
+        "step s before": each.before.median,
+        "step s after": each.after.median,
         "ratio": f"{each.judged.ratio:.3f}" if each.judged else None,
         "interval": f"{interval.low:.3f} to {interval.high:.3f}" if interval else None,
         "peak MiB": _both(each.before.peak_memory, each.after.peak_memory, _MIB),
-        "days": _both(each.before.days, each.after.days),
         "processes": f"{each.before.processes}, {each.after.processes}",
         "status": each.status,
     }

@@ -28,7 +28,7 @@ from ..run.reading import (
 from ..run.results import BENCHMARK, TRIALS, Line, lack
 from ..validity import Answer
 
-SEARCHES = "largest"  # subfolder of each stack of an upgrade-check, with its searches for micro batches
+SEARCHES = "largest"  # subfolder of each stack of a check, with its searches for micro batches
 Key = tuple[str, str, str, int, int, int | None, int | None]
 
 

@@ -46,9 +46,10 @@ FORKS = 4  # of each stack a start, on a CPU: a start causes little of a process
 
 class Check:
     """An upgrade check in a results folder, resumed where it stopped. `trials` take the largest micro batch that fits
-    on both stacks. A trial ends with `pairs` pairs, or sooner where its answer is clear; no pair begins that would end
-    after `budget` seconds. `tell` gets each of the `parts` when it is done, with its seconds, None where it is not
-    measured: an earlier check had done it, or no trial needs it."""
+    on both stacks. A trial ends with `pairs` pairs, or sooner where its answer is clear. No pair begins that would end
+    after `budget` seconds if it took as long as the longest before; what goes on longer is cut, and not kept. `tell`
+    gets each of the `parts` when it is done, with its seconds, None where it is not measured: an earlier check had done
+    it, or no trial needs it."""
 
     def __init__(
         self,
@@ -189,14 +190,20 @@ class Check:
                         trials.remove(trial)
 
     def _measure(self, trial: Trial, arms: Sequence[_Opened], scheduler: Scheduler, pair: str) -> bool:
-        """Measure a trial once in these arms, and keep the records; return False where one failed."""
+        """Measure a trial once in these arms, and keep the records; return False where one failed, or was cut."""
         if self._devices or trial.scale == "paper":  # memory may not hold two processes
-            return all(Answer.of(arm.keep(arm.measure(trial), pair)).was_timed for arm in arms)
-        works = [partial(arm.measure, trial, scheduler.address) for arm in arms]
+            return all(self._keep(arm, arm.measure(trial, until=self._deadline), pair) for arm in arms)
+        works = [partial(arm.measure, trial, scheduler.address, self._deadline) for arm in arms]
         records = scheduler.run_in_turns(works, [arm.server.stop for arm in arms])
-        for arm, record in zip(arms, records, strict=True):
-            arm.keep(record, pair)
-        return all(Answer.of(record).was_timed for record in records)
+        timed = [self._keep(arm, record, pair) for arm, record in zip(arms, records, strict=True)]
+        return all(timed)
+
+    def _keep(self, arm: _Opened, record: Record, pair: str) -> bool:
+        """Keep a record, unless the budget cut it; return whether it was timed."""
+        if record.status == "timed_out" and time.monotonic() >= self._deadline:
+            self.complete = False
+            return False
+        return Answer.of(arm.keep(record, pair)).was_timed
 
     @contextmanager
     def _opened(self, folder: Path, arm: str, trials: Iterable[Trial]) -> Iterator[_Opened]:
@@ -310,10 +317,10 @@ class _Opened:
                 reason = error.reason
             raise UserError(f"{self.stack}: {reason}; what was measured is kept in {self.kept}") from None
 
-    def measure(self, trial: Trial, scheduler: str | None = None) -> Record:
-        """Run a trial in a process of its own; `scheduler` is the address for interleaving."""
+    def measure(self, trial: Trial, scheduler: str | None = None, until: float = math.inf) -> Record:
+        """Run a trial in a process of its own, see `run_trial`; `scheduler` is the address for interleaving."""
         self.load()
-        return run_trial(trial, replace(self.bench, scheduler=scheduler))
+        return run_trial(trial, replace(self.bench, scheduler=scheduler), until=until)
 
     def keep(self, record: Record, pair: str | None = None) -> Record:
         """Write a record to the arm's results, and return it. `pair` is None for a search."""

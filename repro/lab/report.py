@@ -34,7 +34,7 @@ def report(first: TimedTraining, all: TimedTraining, gpu: Gpu | None, format: Fo
 
     def table(title: str, rows: list[Row]) -> list[str]:
         shown = [row | ({"error": f"{row['error']:+.1%}"} if "error" in row else {}) for row in rows]
-        return [f"## {title}" if format == "markdown" else title.upper(), render(shown, format, most=100)]
+        return [f"## {title}" if format == "markdown" else title.upper(), render(shown, format)]
 
     ours, busy = predicted[-1], [cpu_disturbance(each.busy_cpus) for each in (first, all)]
     one, many, took = (significant(ours[key]) for key in ("first_epoch_s", "predicted_s", "measured_s"))

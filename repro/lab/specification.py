@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..datafile import Positive, read_csv, read_once
+from ..datafile import Count, Positive, read_csv, read_once
 from ..models.recipe import Scale
 
 # Resources of the report's runs; the first two trained on CPUs only.
@@ -20,7 +20,7 @@ class LabRun:
     `clock_change_seconds` during the run."""
 
     resources: str
-    epochs: int
+    epochs: Count
     seconds: Positive
     predicted_seconds: Positive | None
     last_epoch_seconds: Positive

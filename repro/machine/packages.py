@@ -74,8 +74,8 @@ def image_architectures() -> tuple[tuple[int, int], ...]:
 def how_to_see_a_gpu() -> str:
     """Return advice for where no GPU is visible."""
     if image_target() is None:
-        return "check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave --gpus out to run on the CPU"
+        return "check nvidia-smi and CUDA_VISIBLE_DEVICES, or add --processes 1 to run on the CPU"
     return (
         "Docker takes its own --gpus before the image's name, docker run --gpus all repro (with CDI: "
-        "--device nvidia.com/gpu=all); or add --allow-cpu to run on the CPU"
+        "--device nvidia.com/gpu=all); or add --processes 1 to run on the CPU"
     )

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -120,7 +121,8 @@ class ForkServer:
     """A fork server, which starts on first use, and again after it died. A context manager: leaving it ends every
     process.
 
-    `log` gets what the server prints, `environment` is added to its own. `python` is the stack's interpreter, by
+    `log` gets what the server prints, `environment` is added to its own, with a folder for temporary files: what killed
+    compilers leave there goes with the server. `python` is the stack's interpreter, by
     default this one. `modules` are imported beforehand, by default all that trials use; `methods` are the user's, which
     the settings of its jobs may name. Once it has started, `broken` has those of them that do not import, each with the
     error, and `imports` is what it imported.
@@ -138,7 +140,7 @@ class ForkServer:
         self.methods = tuple(methods)
         self._process: subprocess.Popen[bytes] | None = None
         self._stream: Stream | None = None
-        self._loaded = False
+        self._loaded, self._temporary = False, ""
         self._mark, self._oom_kills = secrets.token_hex(16), 0
         self._late: StackError | None = None
         self.broken: dict[str, str] = {}
@@ -154,12 +156,14 @@ class ForkServer:
         """Start the server without waiting for it to load the stack; do nothing where it runs already."""
         if self._process is not None and self._process.poll() is None:
             return
+        self.close()
         self.clean_build_caches()
         self._oom_kills = oom_kills()
+        self._temporary = tempfile.mkdtemp(prefix="repro-", dir=self._environment.get("TMPDIR"))
         near, far = socket.socketpair()
         with open(self._opened(self._log), "ab") as log, far:
             self._process = _popen(
-                [self._python, "-m", "repro.measure.server", str(far.fileno()), *self._modules],
+                [self._python, "-m", "repro.measure.server", str(far.fileno()), self._temporary, *self._modules],
                 pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -167,7 +171,7 @@ class ForkServer:
                 start_new_session=True,  # this process handles a terminal's Ctrl-C
                 # The kernel takes the end of the thread that starts it for the end of this process: see `start`.
                 preexec_fn=partial(end_with, os.getpid()),
-                env=process_environment(self._environment) | {MARK: self._mark},
+                env=process_environment(self._environment) | {MARK: self._mark, "TMPDIR": self._temporary},
             )
         self._stream, self._loaded = Stream(near), False
 
@@ -209,7 +213,8 @@ class ForkServer:
 
     def call(self, job: Job) -> list[RankOutcome]:
         """Run a job of this machine alone, whose ranks meet in a file, and return its outcomes, one per rank."""
-        with tempfile.TemporaryDirectory(prefix="repro-") as meeting:
+        self.start()
+        with tempfile.TemporaryDirectory(dir=self._temporary) as meeting:
             self.begin(replace(job, rendezvous=f"{meeting}/rendezvous"))
             return self.outcomes(job)
 
@@ -253,6 +258,7 @@ class ForkServer:
             if self._process.returncode:
                 kill_marked(self._mark)  # what it could not end itself
             self._process = None
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[Stream]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..record import AsRun, Times
+from ..record import AsRun, GpuState, Times
 
 PARTS = ("without", "with", "update")  # of a round, each timed
 
@@ -46,7 +46,7 @@ class Measured:
     peak_memory: int
     mean_power: float | None = None
     graphs: dict[str, int] | None = None
-    gpu_state: dict[str, float | None] | None = None
+    gpu_state: GpuState | None = None
     skipped_updates: int = 0
     losses: list[float | None] = field(default_factory=list)
     trained_losses: list[float | None] = field(default_factory=list)

@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -28,7 +29,7 @@ from typing import IO, Any
 
 from repro import datafile
 from repro.console import ROOT, one_line
-from repro.datafile import Lines, from_json
+from repro.datafile import from_json
 from repro.formats import end_of
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
@@ -37,6 +38,7 @@ from repro.machine.imports import imports
 from ..machine.processes import adopt_orphans, end_with, go_on_without_parent
 from ..models import custom
 from ..models.custom import CustomModel
+from ..record import GpuState
 from .memory import busy_cpus, is_out_of_memory, is_the_hosts, lost_a_compiler
 from .method import MethodError, MethodFile, UnfitError
 from .rank import Rank
@@ -97,10 +99,10 @@ class RankOutcome:
     status: str = ""
     value: Any = None
     error: str = ""
-    traceback: Lines = ""
+    traceback: str = ""
     failed: float = 0.0
     of_host: bool = False
-    gpu_state: dict[str, float | None] | None = None
+    gpu_state: GpuState | None = None
     busy_cpus: float | None = None
     reports: list[Report] = field(default_factory=list)
 
@@ -410,4 +412,5 @@ def _jobs(stream: socket.socket, modules: Sequence[str]) -> Iterator[Job]:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), modules=sys.argv[2:] or stack.PRELOADED)
+    serve(socket.socket(fileno=int(sys.argv[1])), modules=sys.argv[3:] or stack.PRELOADED)
+    shutil.rmtree(sys.argv[2], ignore_errors=True)  # its temporary files: the client may have been killed

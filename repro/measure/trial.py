@@ -82,10 +82,11 @@ _BUILD_SECONDS = 1800.0
 _NOT_EVEN_1 = "not even a micro batch of 1 fits"
 
 
-def run_trial(trial: Trial, bench: Bench, alone: bool = False) -> Record:
+def run_trial(trial: Trial, bench: Bench, alone: bool = False, until: float = math.inf) -> Record:
     """Run a trial and return its record. A micro batch of the trial's own is where the search for one that fits begins,
-    and goes down from; with `alone` it is the only one that is tried. Raises only for an interruption, and UserError
-    where a link would have logs leave the folder."""
+    and goes down from; with `alone` it is the only one that is tried. At every size the trial ends with its time limit,
+    and by `until` on the monotonic clock. Raises only for an interruption, and UserError where a link would have logs
+    leave the folder."""
     started = time.monotonic()
     recipe, settings = trial.recipe_and_settings
     compiled, tf32 = support.compiles(recipe, settings), support.uses_tf32(settings, bench.stack)
@@ -99,7 +100,7 @@ def run_trial(trial: Trial, bench: Bench, alone: bool = False) -> Record:
             record.status, record.reason, record.remedy = "unsupported", obstacle.reason, obstacle.remedy
             return record
         started = time.monotonic()  # no trial's time includes loading or compiling the stack
-        ranks = _Ranks(trial, bench, tf32, started + trial.timeout)
+        ranks = _Ranks(trial, bench, tf32, min(started + trial.timeout, until))
         _measure(ranks, recipe, settings, record, alone)
         if record.status == "timed_out":
             limit = f"{significant(trial.timeout)} s" if trial.timeout < 10 else duration(trial.timeout)

@@ -9,9 +9,22 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from .. import command, tomlfile
+from msgspec import Meta
+
+from .. import command
 from ..console import UserError, suggest_names
-from ..datafile import ContradictionError, CsvRow, Currency, Positive, converter, named, read_csv, read_once
+from ..datafile import (
+    ContradictionError,
+    Count,
+    CsvRow,
+    Currency,
+    Positive,
+    named,
+    read_csv,
+    read_once,
+    read_toml,
+    table,
+)
 from ..formats import Interval, bounds, seconds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
 
@@ -33,7 +46,7 @@ class PrintedGpuPrice:
 class Component:
     """A part of the desktop for `gpus` GPUs, from Table 6; the part "Total" is the sum as printed."""
 
-    gpus: int
+    gpus: Count
     part: str
     detail: str
     cost_usd: Positive
@@ -45,7 +58,7 @@ class Component:
 class Server:
     """A server for `gpus` GPUs, without them, from Table 7."""
 
-    gpus: int
+    gpus: Count
     server: str
     processors: str
     memory: str
@@ -60,7 +73,7 @@ class Server:
 class System:
     """The price of a machine for `gpus` GPUs without them, from section 4.1."""
 
-    gpus: int
+    gpus: Count
     system: str
     cost_usd: Positive
     quoted: date
@@ -72,7 +85,7 @@ class Rental(OfGpus):
     """An instance with `gpus` GPUs whose `hours` cost `price`: one hour or, reserved, the whole term, used or not."""
 
     gpu: str
-    gpus: int
+    gpus: Count
     provider: str
     terms: Terms
     hours: Positive
@@ -154,12 +167,11 @@ class Rate:
 
 def check(code: str, place: str) -> str:
     """Return a currency's code. Raises UserError, naming the place, where it is not three capital letters."""
-    read, expected = converter(Currency)
-    try:
-        return read(code)
-    except ValueError:
-        hint = f"did you mean {code.upper()}?" if re.fullmatch("[A-Za-z]{3}", code) else f"expected {expected}"
-        raise UserError(f"{place}: unknown currency {code!r}; {hint}") from None
+    if re.fullmatch("[A-Z]{3}", code):
+        return code
+    is_lower = re.fullmatch("[A-Za-z]{3}", code)
+    hint = f"did you mean {code.upper()}?" if is_lower else "expected three capital letters such as USD or EUR"
+    raise UserError(f"{place}: unknown currency {code!r}; {hint}")
 
 
 def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
@@ -213,7 +225,7 @@ class GpuPrice:
 class SystemPrice:
     """The price of a machine for `gpus` GPUs, without them."""
 
-    gpus: int
+    gpus: Count
     price: Positive
     currency: Currency
     quoted: date
@@ -237,7 +249,7 @@ def _hours(text: str) -> float:
         raise ValueError from None
 
 
-_Hours = Annotated[float, (_hours, 'text with a unit such as "90s" or "10m"')]
+_Hours = Annotated[float, _hours, Meta(description='text with a unit such as "90s" or "10m"')]
 
 
 @dataclass(frozen=True)
@@ -294,11 +306,11 @@ _SECTIONS: dict[str, type] = {**_KINDS, "storage": Storage, "spot": Spot}
 
 
 def _over(ours: PriceList, file: Path) -> PriceList:
-    data = tomlfile.read(file, "--prices", "a list of prices")
+    data = read_toml(file, "--prices", "a list of prices")
     for section in data:
         if section not in _SECTIONS:
             expected = ", ".join(f"[[{name}]]" for name in _SECTIONS)
-            raise UserError(f"{file}: unknown key {tomlfile.shown(section)}; expected {expected}")
+            raise UserError(f"{file}: unknown key {section!r:.60}; expected {expected}")
     gpus, systems, rentals, rates, storage, spot = (_rows(name, data.get(name, []), file) for name in _SECTIONS)
     gpus = [_with_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(gpus, 1)]
     rentals = [_with_known(row, "gpu", f"{file}, [[rental]] {n}") for n, row in enumerate(rentals, 1)]
@@ -326,7 +338,7 @@ def _rows(section: str, listed: Any, file: Path) -> list[Any]:
     if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
         raise UserError(f"{file}: {section} is no list of tables; write each as [[{section}]]")
     kind = _SECTIONS[section]
-    return [tomlfile.table(kind, row, f"{file}, [[{section}]] {number}") for number, row in enumerate(listed, 1)]
+    return [table(kind, row, f"{file}, [[{section}]] {number}") for number, row in enumerate(listed, 1)]
 
 
 def _with_known(row: T, field: str, place: str) -> T:

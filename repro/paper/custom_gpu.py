@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from .. import tomlfile
-from ..datafile import ContradictionError, currency, positive
+from msgspec import Meta
+
+from ..datafile import ContradictionError, Currency, Positive, read_toml, table
 from ..formats import quantity
 from .gpus import AMPERE, GENERATIONS, Capability, CustomGpu, Link, catalogue, find
 
 
-def _in(units: Mapping[str, float], such_as: str) -> tuple[object, str]:
-    """Return the converter of a number with one of these units, and a description of what it expects."""
-    return lambda text: quantity(text, units), f"text with a unit such as {such_as}"
+def _in(units: Mapping[str, float]) -> Callable[[str], float]:
+    return lambda text: quantity(text, units)
+
+
+def _such_as(text: str) -> Meta:
+    return Meta(description=f"text with a unit such as {text}")
 
 
 def _price(text: str) -> tuple[float, str]:
-    found = re.fullmatch(r"([0-9.]+) ?([A-Z]+)", text)
-    if not found:
-        raise ValueError
-    return positive(found[1]), currency(found[2])
+    code = text[-3:]
+    return quantity(text, {code: 1}), code
 
 
 # A GB of memory is 2**30 bytes, as in the catalogue.
-_Memory = Annotated[float, _in({"GB": 1, "GiB": 1, "MiB": 1 / 1024}, '"24 GB" or "24564 MiB"')]
-_Peak = Annotated[float, _in({"TFLOP/s": 1, "TFLOPS": 1, "PFLOP/s": 1000, "PFLOPS": 1000}, '"35.6 TFLOP/s"')]
-_Bandwidth = Annotated[float, _in({"GB/s": 1, "TB/s": 1000}, '"936 GB/s"')]
-_Power = Annotated[float, _in({"W": 1, "kW": 1000}, '"350 W"')]
-_Price = Annotated[tuple[float, str], (_price, 'a sum with its currency such as "1300 USD"')]
+_Memory = Annotated[float, _in({"GB": 1, "GiB": 1, "MiB": 1 / 1024}), _such_as('"24 GB" or "24564 MiB"')]
+_Peak = Annotated[float, _in({"TFLOP/s": 1, "TFLOPS": 1, "PFLOP/s": 1000, "PFLOPS": 1000}), _such_as('"35.6 TFLOP/s"')]
+_Bandwidth = Annotated[float, _in({"GB/s": 1, "TB/s": 1000}), _such_as('"936 GB/s"')]
+_Power = Annotated[float, _in({"W": 1, "kW": 1000}), _such_as('"350 W"')]
+_Price = Annotated[tuple[Positive, Currency], _price, Meta(description='a sum with its currency such as "1300 USD"')]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def custom_gpu(text: str | None) -> CustomGpu | None:
     if text is None or not text.casefold().endswith(".toml"):
         return None
     file = Path(text)
-    found = tomlfile.table(_File, tomlfile.read(file, "--gpu", "a GPU"), str(file))
+    found = table(_File, read_toml(file, "--gpu", "a GPU"), str(file))
     older = [gpu for gpu in catalogue() if gpu.compute_capability <= found.compute_capability]
     return CustomGpu(
         name=found.name,

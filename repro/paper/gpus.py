@@ -10,7 +10,9 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from ..datafile import CsvRow, Keyed, Positive, expected_folder, positive, read_csv, read_once
+from msgspec import Meta
+
+from ..datafile import CsvRow, Keyed, Positive, expected_folder, read_csv, read_once
 from ..models.recipe import Precision
 
 TURING = (7, 5)  # compute capability; the oldest that CUDA 13 serves
@@ -25,18 +27,16 @@ def _capability(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _link(text: str) -> str:
-    between = r"(NVLink( bridge)? [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16"
-    if not re.fullmatch(rf"{between}(; NVLink-C2C [0-9]+ GB/s)?", text):
-        raise ValueError
-    return text
-
-
-_Name = Annotated[str | None, (lambda text: text or None, "a name or nothing")]
-_Names = Annotated[tuple[str, ...], (lambda text: tuple(map(str.strip, text.split(";"))), "names split by semicolons")]
-Capability = Annotated[tuple[int, int], (_capability, "major.minor, such as 8.6")]
-_Figure = Annotated[float | None, (lambda text: positive(text) if text else None, "a positive number or nothing")]
-Link = Annotated[str, (_link, "a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16")]
+_Names = Annotated[tuple[str, ...], lambda text: tuple(map(str.strip, text.split(";")))]
+Capability = Annotated[tuple[int, int], _capability, Meta(description="major.minor, such as 8.6")]
+Link = Annotated[
+    str,
+    Meta(
+        pattern=r"^(NVLink( bridge)? [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16"
+        r"(; NVLink-C2C [0-9]+ GB/s)?\Z",
+        description="a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class Gpu:
     """
 
     name: str
-    paper_name: _Name
+    paper_name: str | None
     driver_names: _Names
     generation: str
     compute_capability: Capability
     memory_gb: Positive
-    reported_mib: _Figure
-    fp32_tflops: _Figure
-    tf32_tflops: _Figure
-    fp16_tflops: _Figure
-    bf16_tflops: _Figure
-    boost_mhz: _Figure
-    bandwidth_gb_s: _Figure
-    board_power_w: _Figure
+    reported_mib: Positive | None
+    fp32_tflops: Positive | None
+    tf32_tflops: Positive | None
+    fp16_tflops: Positive | None
+    bf16_tflops: Positive | None
+    boost_mhz: Positive | None
+    bandwidth_gb_s: Positive | None
+    board_power_w: Positive | None
     link: Link
     source: str
 
@@ -115,7 +115,8 @@ def catalogue() -> tuple[Gpu, ...]:
     seen: dict[Hashable, int] = {}
 
     def check(row: CsvRow) -> None:
-        generation = row.choice("generation", GENERATIONS)
+        row.choice("generation", GENERATIONS)
+        generation = row["generation"]
         for column in ("tf32_tflops", "bf16_tflops"):
             if row[column] and not _ampere_or_newer(generation):
                 row.problem(column, f"nothing, as {generation} has no TF32 and no bf16")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import models
-from ..datafile import CsvRow, Positive, read_csv, read_once
+from ..datafile import Count, CsvRow, Positive, read_csv, read_once
 from .gpus import paper_gpus
 from .settings import NAIVE
 from .tables import AtPlace, Cell, published_settings
@@ -19,9 +19,9 @@ class MeasuredDays(AtPlace):
 
     model: str
     gpu: str
-    gpus: int
+    gpus: Count
     settings: str
-    micro_batch: int | None
+    micro_batch: Count | None
     true_days: Positive | None
     authors_days: Positive | None
     stack: str

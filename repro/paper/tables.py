@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
+
+from msgspec import Meta
 
 from .. import models
 from ..datafile import (
     ContradictionError,
+    Count,
     CsvRow,
     Positive,
-    columns,
     complete,
     csv_rows,
     expected_folder,
-    positive_int,
     read_csv,
     read_once,
 )
@@ -68,8 +69,10 @@ def printed(state: State, days: int | None) -> str:
 
 _MARKS = {"yes": True, "no": False, "?": None}
 _SHARDINGS: dict[str, Sharding | None] = {**{sharding: sharding for sharding in SHARDINGS}, "?": None}
-_Mark = Annotated[bool | None, (_MARKS.__getitem__, "yes, no or ? (lost mark)")]
-_Sharding = Annotated[Sharding | None, (_SHARDINGS.__getitem__, f"{', '.join(SHARDINGS)} or ? (lost mark)")]
+_Mark = Annotated[bool | None, _MARKS.__getitem__, Meta(description="yes, no or ? (lost mark)")]
+_Sharding = Annotated[
+    Sharding | None, _SHARDINGS.__getitem__, Meta(description=f"{', '.join(SHARDINGS)} or ? (lost mark)")
+]
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,8 @@ class PublishedSettings(AtPlace):
     checkpointing: _Mark
     sharding: _Sharding
     offloading: _Mark
-    mbs: int
-    gas: int
+    mbs: Count
+    gas: Count
     source: str
 
     def __post_init__(self) -> None:
@@ -113,8 +116,11 @@ def _rounded(text: str) -> int:
 
 _SCALE = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 _PRECISIONS = {"fp16": "fp16", "bf16": "bf16", "N/A": None}
-_Rounded = Annotated[int, (_rounded, "a number such as 143K")]
-_Precision = Annotated[str | None, (_PRECISIONS.__getitem__, "fp16, bf16 or N/A")]
+_Rounded = Annotated[int, _rounded, Meta(description="a number such as 143K")]
+_RoundedOrDash = Annotated[
+    int | None, lambda text: None if text == "-" else _rounded(text), Meta(description="a number such as 143K, or -")
+]
+_Precision = Annotated[str | None, _PRECISIONS.__getitem__, Meta(description="fp16, bf16 or N/A")]
 
 
 @dataclass(frozen=True)
@@ -123,11 +129,11 @@ class PrintedRecipe:
 
     model: str
     parameters: _Rounded
-    sequence_length: _Rounded | None
-    vocabulary: _Rounded | None
-    image_size: _Rounded | None
-    classes: _Rounded | None
-    batch_size: int
+    sequence_length: _RoundedOrDash
+    vocabulary: _RoundedOrDash
+    image_size: _RoundedOrDash
+    classes: _RoundedOrDash
+    batch_size: Count
     training_steps: _Rounded
     mixed_precision: _Precision
     optimizer: Literal["Adam", "AdamW"]
@@ -140,14 +146,12 @@ def cells(table: Table) -> tuple[Cell, ...]:
 
     Raise UserError if the file is broken.
     """
-    file, recipes, gpus = expected_folder() / f"table{table}.csv", printed_recipes(), paper_gpus()
-    seen: dict[Hashable, int] = {}
-    found = []
-    for row in csv_rows(file, columns(Cell, without=("table", "state"))):
-        model, gpu, count = _cell_of(row, recipes, gpus, seen)
-        state, days = row.parse("days", _days, "a whole number of days, - (infeasible) or ? (lost mark)")
-        found.append(Cell(table, model, gpu, count, days, state, row.text("source")))
-    complete(file, seen, itertools.product(recipes, gpus, COUNTS))
+    name, seen, found = f"table{table}.csv", dict[Hashable, int](), []
+    for row, value in csv_rows(expected_folder() / name, _Row):
+        _check_place(row, value.gpus, seen)
+        state, days = value.days
+        found.append(Cell(table, value.model, value.gpu, value.gpus, days, state, value.source))
+    complete(name, seen, itertools.product(printed_recipes(), paper_gpus(), COUNTS))
     return tuple(found)
 
 
@@ -162,17 +166,15 @@ def published_settings() -> tuple[PublishedSettings, ...]:
 
     Raise UserError if the file is broken, or contradicts Appendix F or Table 3's batch size.
     """
-    recipes, gpus = printed_recipes(), paper_gpus()
-    seen: dict[Hashable, int] = {}
-
-    def check(row: CsvRow) -> None:
-        model, _, count = _cell_of(row, recipes, gpus, seen)
-        product, batch = count * row.count("mbs") * row.count("gas"), recipes[model].batch_size
+    seen, found = dict[Hashable, int](), []
+    for row, value in csv_rows(expected_folder() / "appendix_j.csv", PublishedSettings):
+        _check_place(row, value.gpus, seen)
+        product, batch = value.gpus * value.mbs * value.gas, printed_recipes()[value.model].batch_size
         if product != batch:
-            equation = f"gpus x mbs x gas = {batch}, the batch size of {model} in table3.csv"
+            equation = f"gpus x mbs x gas = {batch}, the batch size of {value.model} in table3.csv"
             row.problem("gas", f"{equation}, not {product}")
-
-    return tuple(read_csv(PublishedSettings, "appendix_j.csv", ("model", "gpu", "gpus"), check).values())
+        found.append(value)
+    return tuple(found)
 
 
 @read_once
@@ -181,13 +183,11 @@ def printed_recipes() -> Mapping[str, PrintedRecipe]:
     return read_csv(PrintedRecipe, "table3.csv", ("model",), _known_model, models.NAMES)
 
 
-def _cell_of(
-    row: CsvRow, recipes: Collection[str], gpus: Collection[str], seen: dict[Hashable, int]
-) -> tuple[str, str, int]:
-    model, gpu = row.choice("model", recipes), row.choice("gpu", gpus)
-    count = int(row.choice("gpus", tuple(map(str, COUNTS))))
-    row.once("gpus", (model, gpu, count), seen)
-    return model, gpu, count
+def _check_place(row: CsvRow, gpus: int, seen: dict[Hashable, int]) -> None:
+    row.choice("model", printed_recipes())
+    row.choice("gpu", paper_gpus())
+    row.choice("gpus", tuple(map(str, COUNTS)))
+    row.once("gpus", (row["model"], row["gpu"], gpus), seen)
 
 
 def _either(mark: bool | None) -> tuple[bool, ...]:
@@ -199,7 +199,25 @@ def _days(text: str) -> tuple[State, int | None]:
         return "infeasible", None
     if text == "?":
         return "lost", None
-    return "days", positive_int(text)
+    if not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise ValueError
+    return "days", int(text)
+
+
+_Days = Annotated[
+    tuple[State, int | None], _days, Meta(description="a whole number of days, - (infeasible) or ? (lost mark)")
+]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of table1.csv or table4.csv."""
+
+    model: str
+    gpu: str
+    gpus: Count
+    days: _Days
+    source: str
 
 
 @dataclass(frozen=True)
@@ -207,9 +225,9 @@ class Original:
     """The GPUs and days of a model's original training, from figure 6(a). None if the original does not state it."""
 
     model: str
-    gpus: int | None
+    gpus: Count | None
     gpu: str
-    days: int | None
+    days: Count | None
     source: str
 
 

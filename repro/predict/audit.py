@@ -141,9 +141,9 @@ def summary(rows: Sequence[Audited]) -> str:
     impossible, implausible = (sum(row.verdict == word for row in rows) for word in ("impossible", "implausible"))
     kind = "measured" if all(row.table == "measured" for row in rows) else "printed"
     return (
-        f"{impossible} of {len(rows)} {kind} numbers of days are impossible: however they were rounded, they imply "
-        f"more FLOP/s than the GPU's dense peak. {implausible} are implausible, above {IMPLAUSIBLE:.0%} of it, beyond "
-        "any published training."
+        f"{impossible} of {len(rows)} {kind} numbers of days are impossible, as they imply more FLOP/s than the GPU's "
+        f"dense peak however they were rounded, and {implausible} are implausible: above {IMPLAUSIBLE:.0%} of it, "
+        "beyond any published training."
     )
 
 

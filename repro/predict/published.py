@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
-from repro.datafile import Positive, read_csv
+from repro.datafile import Count, Positive, read_csv
 from repro.formats import SECONDS_A_DAY
 from repro.paper.gpus import known_gpu
 from repro.paper.settings import Settings
@@ -49,12 +49,12 @@ class Published:
     who: Literal["timm", "llm-foundry", "NVIDIA", "academic-pretraining", "gpt-neox", "repro", "torchtitan"]
     model: str
     gpu: str
-    gpus: int
+    gpus: Count
     what: Literal["step", "forward"]
     settings: str
     compiled: Literal["yes", "no"]
-    micro_batch: int
-    accumulation: int
+    micro_batch: Count
+    accumulation: Count
     measured: Positive
     unit: Literal["images/s", "tokens/s", "sequences/s", "days"]
     clock: Literal["true", "authors"]

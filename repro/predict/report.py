@@ -132,11 +132,10 @@ def cell_row(cell: Cell, best: Forecast) -> dict[str, Any]:
     }
 
 
-def signs(origins: Iterable[str]) -> list[str]:
-    """Return a note on the signs of these origins; none where all is predicted."""
+def signs(origins: Iterable[str]) -> str:
+    """Return a text on the signs of these origins; empty where all is predicted."""
     there = set(origins)
-    named = [f"{sign} is {origin}" for origin, sign in SIGNS.items() if sign and origin in there]
-    return [f"{listing(named)}."] if named else []
+    return listing([f"{sign} is {origin}" for origin, sign in SIGNS.items() if sign and origin in there])
 
 
 def grid(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -173,20 +172,28 @@ def beside_row(each: Comparison, stack: Traced) -> dict[str, Any]:
     }
 
 
-def beside_line(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of such a row that a table shows to people."""
-    left_out = ("origin", "recipe", "gpu", "gpus", *_TRACED)
-    shown = row | {"model": row["recipe"], "memory_limit": row["memory_limit"] and size(row["memory_limit"])}
-    return {key.replace("_", " "): value for key, value in shown.items() if key not in left_out}
+def beside_line(each: Comparison) -> dict[str, Any]:
+    """Return the values of a trial and its prediction that a table shows to people."""
+    forecast, record = each.forecast, each.record
+    limit = f", {size(record.memory_limit)}" if record.memory_limit else ""
+    return {
+        "model": f"{record.recipe}{' (tiny)' if record.scale == 'tiny' else ''}{limit}",
+        "settings": record.settings,
+        "status": record.status.replace("_", " "),
+        "MBS predicted": forecast.micro_batch or None,
+        "MBS": record.batch.compared_micro_batch,
+        "step predicted": forecast.step and forecast.step.total,
+        "step measured": record.derived.true_step,
+        "ratio": each.ratio,
+        "inside interval": each.inside,
+    }
 
 
 def traced(stack: Traced, reason: str) -> str:
     """Describe the traced stack and `why` it was chosen; name the installed versions that differ."""
     here = ((package, without_build(installed(package) or version)) for package, version in asdict(stack).items())
     others = [f"{package} {version}" for package, version in here if version != getattr(stack, package)]
-    if not others:
-        return f"{from_traces(stack)}, {reason}."
-    return f"{from_traces(stack)}, {reason}; installed is {', '.join(others)}."
+    return f"{from_traces(stack)}, {reason}{f' (installed is {listing(others)})' if others else ''}"
 
 
 def from_traces(stack: Traced) -> str:
@@ -252,9 +259,9 @@ def accuracy_text(found: Sequence[Comparison]) -> str:
     """Summarise in a sentence how accurate the predictions are."""
     ratios = [each.ratio for each in found if each.ratio is not None]
     feasible = sum(each.feasible_as_predicted for each in found)
-    words = f"Feasible or not as predicted: {feasible} of {len(found)}."
+    words = f"{feasible} of {len(found)} are feasible or not as predicted"
     if not ratios:
-        return words
+        return f"{words}."
     ran = [each for each in found if Answer.of(each.record).was_timed and not larger_may_fit(each.record)]
     sizes = [each.forecast.micro_batch == each.record.batch.compared_micro_batch for each in ran]
     errors = [abs(ratio - 1) for ratio in ratios]
@@ -266,4 +273,4 @@ def accuracy_text(found: Sequence[Comparison]) -> str:
         parts.append(f"the measured days are within the interval in {sum(inside)} of {len(inside)}")
     if sizes:
         parts.append(f"the micro batch is as predicted in {sum(sizes)} of {len(sizes)}")
-    return f"{', '.join(parts)}. {words}"
+    return f"{', '.join([*parts, words])}."

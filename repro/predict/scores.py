@@ -42,12 +42,12 @@ STEP, CLOCK = "true step of a trial", "authors' clock of a trial"
 TRAINING, FORWARD, RECORD, BEFORE = "training of others", "forward pass of others", "other record", "predicted before"
 PREDICTED = DATA / "results" / "predicted"
 ADDED = ("repro", "torchtitan")  # whose rows came to elsewhere.csv after its target was set
-ABOUT = (
-    "Days of Tables 1 and 4 are printed ones, by the authors' clock, and so test the launch queue as well. Trials: "
-    "expected/measured.csv; of others: expected/elsewhere.csv; other records: results/; predicted before: "
-    "results/predicted, as a model of its day did. The constants, and which may be fitted, were chosen in sight of all "
-    "of this, some of them from the H100's trials; which are fitted, and their values, without what is held out. "
-    "--format csv and json have a row for each measurement, with its source."
+NOTES = (
+    "Each measurement is predicted by a fit that had not seen its recipe, its GPU, or anything of its source, but "
+    "which constants exist, and which may be fitted, was chosen in sight of all of them.",
+    "Days of Tables 1 and 4 are printed ones, by the authors' clock; trials: expected/measured.csv; of others: "
+    "expected/elsewhere.csv; other records: results/; predicted before: results/predicted.",
+    "csv and json have a row for each measurement with its source, and --all more tables.",
 )
 _ALLOWANCE = Allowance()
 _INSIDE = 0.8  # share of unseen measurements inside the interval
@@ -282,7 +282,7 @@ def sentence(rows: Sequence[Scored], errors: Errors) -> str:
     met = sum(each.met for each in aimed)
     return (
         f"A true step is predicted {100 * aimed[0].value:.1f} % off in the median, of {number} trials whose recipe, or "
-        f"whose GPU, no rate was fitted to. {met} of {len(aimed)} targets are met."
+        f"whose GPU, no rate was fitted to; {met} of {len(aimed)} targets are met."
     )
 
 

@@ -56,14 +56,12 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
     words = ["--gpus", str(max(options.counts))] if on_gpus else ["--processes", ",".join(map(str, options.counts))]
     if options.projected:
         words += ["--project", ",".join(map(str, options.projected))]
-        words += ["--check-projection"] if {*options.projected} & {*options.counts} else []
-        words += ["--strict-projection"] if options.strict_projection else []
     if options.models != models.IDS:
         words += ["--models", ",".join(options.models)]
     if options.scale != default_scale(on_gpus):
         words += ["--scale", options.scale]
     flags = {field.name: field.default for field in fields(Options)}
-    plain = ("methods", "search", "attention", "steps", "tolerance", "clock", "memory", "budget")
+    plain = ("methods", "search", "steps", "tolerance", "clock", "memory", "budget")
     for name in (*plain, "trial_timeout"):
         value = getattr(options, name)
         if value is not None and value != flags.get(name):
@@ -74,8 +72,8 @@ def run_words(options: Options, environment: Environment, folder: Path) -> str:
             if name == "methods" and options.parts:
                 message = "+".join(["modern", *options.parts])
             words += [f"--{'by' if name == 'clock' else name.replace('_', '-')}", message]
-    if options.check_extrapolation:
-        words.append("--check-extrapolation")
+    if options.attention != "sdpa":
+        words += ["--with", f"attention={options.attention}"]
     for added in options.added:
         words += ["--with", f"{added.file}:{'+'.join(added.methods)}"]
     if options.micro_batch is not None:

@@ -18,6 +18,13 @@ from ..run.verdict import Verdict, comparable_with_cell
 
 Number = Literal["1", "3", "4", "5", "6", "7", "j"]
 NUMBERS: tuple[Number, ...] = get_args(Number)
+TITLES: dict[Number, str] = {
+    "3": "Table 3 as printed: each model's size, inputs and training.",
+    "5": "Table 5 as printed: the price of each GPU.",
+    "6": "Table 6 as printed: the price of a desktop's parts, without its GPUs.",
+    "7": "Table 7 as printed: the price of a server, without its GPUs.",
+    "j": "Appendix J as printed: the fastest settings of each cell of Table 1.",
+}
 Rows = list[dict[str, Any]]
 _LOST = "?"
 _SIZES = ((10**9, "B"), (10**6, "M"), (10**3, "K"), (1, ""))
@@ -49,17 +56,34 @@ def rows(
     return [_with(row, _of_best(best.get((row["model"], row["gpu"], row["gpus"])))) for row in found]
 
 
+# Columns that a screen has no room for beside measured values.
+_NOT_MEASURED = {"sequence_length", "vocabulary", "image_size", "classes"}
+_LESS = {"gas", "measured_gas", "measured_authors_days"}
+
+
 def layout(found: Rows) -> Rows:
-    """Return all columns of a table but the source, with numbers in the paper's notation."""
-    return [{key: _shown(key, value) for key, value in row.items() if key != "source"} for row in found]
+    """Return the columns of a table that people see, with numbers in the paper's notation."""
+    beside = any(key.startswith("measured") for key in found[0])
+    left_out = {"source", *(_NOT_MEASURED | _LESS if beside else ())}
+    return [
+        {key: _shown(key, value) for key, value in _of_machine(row).items() if key not in left_out} for row in found
+    ]
+
+
+def _of_machine(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its GPU and number of GPUs in one column."""
+    if not {"gpu", "gpus"} <= row.keys():
+        return row
+    machine = f"{row['gpus']} x {row['gpu']}"
+    return {"GPUs" if key == "gpu" else key: machine if key == "gpu" else row[key] for key in row if key != "gpus"}
 
 
 def _shown(column: str, value: Any) -> Any:
     if column.endswith("_usd"):
         return f"{value:,.2f}"
-    if column in ("parameters", "vocabulary", "classes", "training_steps") and value is not None:
+    if column in ("parameters", "measured_parameters", "vocabulary", "classes", "training_steps") and value is not None:
         size, letter = next((size, letter) for size, letter in _SIZES if value >= size)
-        return f"{value / size:.1f}{letter}" if letter == "B" else f"{value / size:g}{letter}"
+        return f"{value / size:.1f}{letter}" if letter == "B" else f"{value / size:.4g}{letter}"
     return value
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import datafile
-from ..formats import Format, as_json, counted, render
+from ..formats import Format, as_json, render
+from ..printout import people
 from ..record import Record
 from ..run.results import REPORT
 from ..run.settings_search import Search, searches
@@ -15,7 +16,7 @@ from .markdown import markdown
 from .methods import method_rows
 from .trials import notes
 
-_COLUMNS, _ROWS, _NOTES = 100, 20, 3
+_NOTES = 3
 
 
 def printed(report: Report, format: Format) -> str:
@@ -77,15 +78,9 @@ def _screen(report: Report) -> str:
         for block in report.blocks
         if isinstance(block, Table)
     ]
+    told = [*report.notes, *notes(report.runs.records if report.runs else ())][:_NOTES]
     rows = tables[0] if tables else _trials(report)
-    left = []
-    if len(rows) > _ROWS:
-        left.append(f"{counted(len(rows) - _ROWS, 'more row')} and all that was found are in {REPORT}.")
-    table = [render(rows[:_ROWS], "text", most=_COLUMNS)] if rows else []
-    said = "\n".join(
-        f"- {note}" for note in [*report.notes, *notes(report.runs.records if report.runs else ())][:_NOTES]
-    )
-    return "\n\n".join(filter(None, ["\n".join(report.answer), *table, *left, said]))
+    return people("\n".join(report.answer), rows, told, "text", whole=f"{REPORT} has all that was found")
 
 
 def _trials(report: Report) -> list[dict[str, Any]]:

@@ -318,7 +318,7 @@ def basis(table: Table, by: Clock = DEFAULT, stack: Traced = PAPER_STACK) -> str
     text = (
         f"{days[0].upper()}{days[1:]}, predicted for {whose} stack, {versions(stack)} with {settings}, with the "
         "interval in which 8 of 10 unseen cells of the paper lie; in () the printed days. - is infeasible, ? a mark "
-        "that cannot be read in the copy at hand."
+        "that is illegible in our copy of the paper."
     )
     if table == "4" or by == "authors":
         return text

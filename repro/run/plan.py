@@ -20,6 +20,7 @@ Planned = Literal["published", "naive", "free-lunch", "all"]
 ModernMethods = Literal["modern", "modern:exact"]
 Methods = Literal[Planned, ModernMethods]
 
+_CHECKING = 0.1  # share of its time that a run may spend on holding its own numbers against others
 _SAFETY = 3.0  # time limit over the estimate: in results/h100 trials that ran took up to 2 times theirs
 
 # The default run without a GPU covers every recipe, and the whole search space with this recipe only.
@@ -49,12 +50,10 @@ class Options:
     budget: float | None = None
     tolerance: float = TOLERANCE
     attention: Attention = "sdpa"
-    check_extrapolation: bool = False
     nodes: int = 1
     search: str = "exhaustive"
     clock: Clock = DEFAULT
     projected: tuple[int, ...] = ()
-    strict_projection: bool = False
     added: tuple[Added, ...] = ()
     micro_batch: int | None = None
     parts: tuple[str, ...] = ()
@@ -140,7 +139,6 @@ def trials(options: Options, devices: Sequence[Device]) -> list[Trial]:
                     count=count,
                     memory_limit=options.memory,
                     steps=options.steps,
-                    check_extrapolation=options.check_extrapolation,
                     nodes=options.nodes,
                     measured_on=measured_on,
                     micro_batch=options.micro_batch,
@@ -163,6 +161,33 @@ def limited(planned: Iterable[Trial], timeout: float | None, estimate: Callable[
     """Set each trial's limit to `timeout` seconds. Without one it is an hour, or three times the estimate if that is
     longer: an update of a large model with offloaded states takes minutes."""
     return [replace(trial, timeout=timeout or max(Trial.timeout, _SAFETY * estimate(trial))) for trial in planned]
+
+
+def checking(planned: Iterable[Trial], estimate: Callable[[Trial], float]) -> list[Trial]:
+    """Have those trials also time whole training steps, to show the extrapolation's error, that take under a tenth
+    longer with them. On projected ones they would show nothing, and of what is predicted to run out of memory nobody
+    knows how long they take."""
+    found = []
+    for trial in planned:
+        seconds, checked = estimate(trial), replace(trial, check_extrapolation=trial.measured_on is None)
+        found.append(checked if seconds < estimate(checked) < (1 + _CHECKING) * seconds else trial)
+    return found
+
+
+def projecting(options: Options, devices: Sequence[Device], estimate: Callable[[Trial], float]) -> Options:
+    """Return the options without projecting what is measured too, unless a run takes under a tenth longer with it: then
+    it shows the projection's error."""
+
+    def seconds(options: Options) -> float:
+        return sum(0.0 if is_multiplied(trial) else estimate(trial) for trial in trials(options, devices))
+
+    without = replace(options, projected=tuple(each for each in options.projected if each not in options.counts))
+    return options if seconds(options) < (1 + _CHECKING) * seconds(without) else without
+
+
+def is_multiplied(trial: Trial) -> bool:
+    """Return whether a trial is projected from one on fewer devices: it shards nothing, and need not run."""
+    return trial.measured_on is not None and trial.recipe_and_settings[1].library == "torch"
 
 
 def _methods(options: Options, recipe: Recipe, gpu: Gpu | None, count: int, on_gpus: bool) -> list[Settings]:

@@ -1,4 +1,4 @@
-"""Reports a run while it goes on: on stderr, and to a tracker."""
+"""Reports a run on stderr while it goes on."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ from ..formats import counted, duration
 from ..record import Record, Trial
 from .estimate import LOADING, REPORTING
 from .progress import Progress
-from .tracking import Tracker
 
 if TYPE_CHECKING:
     from .run import Run
 
 
 class Reporter:
-    """Reports a run, first by `start`, then within `trials` by `trial`. Whoever opens the run opens the tracker."""
+    """Reports a run, first by `start`, then within `trials` by `trial`."""
 
     _bar: Progress
-
-    def __init__(self, tracker: Tracker) -> None:
-        self.tracker = tracker
 
     def start(self, run: Run) -> None:
         """Say how many trials there are, and how long they should take."""
@@ -43,8 +39,6 @@ class Reporter:
     def trial(self, trial: Trial, record: Record | None, earlier: bool) -> None:
         """Report what became of a trial: its record, which may be an earlier run's, or None where it was left out."""
         self._bar.tell(trial, record, earlier)
-        if record is not None:
-            self.tracker.trial(record)
 
 
 def _plan(run: Run) -> str:

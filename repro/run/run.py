@@ -27,7 +27,7 @@ from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
 from ..record import AsRun, Record, Trial
 from ..validity import Answer, believed, is_final, larger_may_fit
-from .plan import Options, limited, trials
+from .plan import Options, checking, is_multiplied, limited, trials
 from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
 from .results import BENCHMARK, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .verdict import Verdict, judge
@@ -63,7 +63,8 @@ class Run:
         self.options, self.devices, self.node = options, list(devices), node
         self.cells = all_cells()
         self._estimate = partial(estimate, gpu=gpu_of(devices))
-        self.trials = limited(trials(options, self.devices), options.trial_timeout, self._estimate)
+        planned = checking(trials(options, self.devices), self._estimate)
+        self.trials = limited(planned, options.trial_timeout, self._estimate)
         self._chosen = {trial.id for trial in self.trials}
         self.results = Results(folder)
         self._packages = installed_packages()
@@ -76,7 +77,7 @@ class Run:
             logs=self.results.logs,
             trained=_TRAINED if options.added else 0,
         )
-        self._started = time.monotonic()
+        self._deadline = time.monotonic() + (float("inf") if options.budget is None else options.budget)
         self.projection: Projection | None = None
         self._imports: Imports | None = None
 
@@ -162,8 +163,7 @@ class Run:
     @property
     def left(self) -> float:
         """Seconds that are left of the time budget, without end where there is none."""
-        spent = time.monotonic() - self._started
-        return float("inf") if self.options.budget is None else self.options.budget - spent
+        return self._deadline - time.monotonic()
 
     @property
     def loads(self) -> bool:
@@ -194,28 +194,26 @@ class Run:
 
     def estimate(self, trial: Trial) -> float:
         """About how many seconds a trial takes; none where something is in its way."""
-        return self._estimate(trial) if self.can_run(trial) and not _is_multiplied(trial) else 0.0
+        return self._estimate(trial) if self.can_run(trial) and not is_multiplied(trial) else 0.0
 
     def record(self, trial: Trial, note: Callable[[Record], None] = lambda record: None) -> Record | None:
         """Measure a trial. Return its record, which is on disk then, with what `note` has put into it; None where the
         time budget would not suffice."""
-        left = self.left
-        if self.estimate(trial) > left:
+        if self.estimate(trial) > self.left:
             return None
         self.results.check()
-        if _is_multiplied(trial) and self.projection is not None and self.can_run(trial):
+        if is_multiplied(trial) and self.projection is not None and self.can_run(trial):
             return self.keep(self._multiplied(trial, self.projection))
         try:
             bench = self._bench_of(trial)
-            limited_trial = replace(trial, timeout=min(trial.timeout, left))
-            record = run_trial(limited_trial, bench, alone=trial.micro_batch is not None)
+            record = run_trial(trial, bench, alone=trial.micro_batch is not None, until=self._deadline)
         except KeyboardInterrupt:
             reason, remedy = "the run was interrupted", "run it again"
             tf32 = support.uses_tf32(Settings.parse(trial.settings), self.bench.stack)
             self.keep(Record.of(trial, "interrupted", reason, remedy, AsRun(asked_tf32=tf32)))
             raise
         self._keep_imports()
-        if record.status == "timed_out" and left < trial.timeout:
+        if record.status == "timed_out" and self.left <= 0:
             return None  # the budget's limit says nothing of the trial
         if trial.measured_on is not None and self.projection is not None:
             record = self.projection.complete(record, self.bench.gpu)
@@ -256,7 +254,7 @@ class Run:
             if count < trial.count and base is not None and Answer.of(base).ended:
                 return projection.multiplied(trial, base, self.bench.gpu)
         reason = "nothing is measured of these settings on fewer devices, which this projection multiplies"
-        return Record.of(trial, "unsupported", reason, "measure them too: without -k, or with a larger --budget")
+        return Record.of(trial, "unsupported", reason, "measure them too: all cases, or with a larger --budget")
 
     def _bench_of(self, trial: Trial) -> Bench:
         if trial.measured_on is None or self.projection is None:
@@ -302,8 +300,3 @@ class Run:
     def can_run(self, trial: Trial) -> bool:
         """Return whether nothing is known that keeps a trial from running."""
         return self.bench.obstacle(trial) is None
-
-
-def _is_multiplied(trial: Trial) -> bool:
-    """Return whether a trial is projected from one on fewer devices: it shards nothing, and need not run."""
-    return trial.measured_on is not None and trial.recipe_and_settings[1].library == "torch"

@@ -6,9 +6,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal
 
-from ..datafile import CsvRow, columns, complete, csv_rows, expected_folder, read_once
+from ..datafile import Count, complete, csv_rows, expected_folder, read_once
 
 Kind = Literal["text", "one", "several", "grid", "sum"]
 Part = Literal["question", "row", "choice", "other"]
@@ -78,7 +78,7 @@ def gpus(row: str) -> int:
 class _Line:
     """A row of the file."""
 
-    number: int
+    number: Count
     id: str
     kind: Kind
     part: Part
@@ -90,34 +90,29 @@ class _Line:
 @read_once
 def questions() -> Mapping[str, Question]:
     """Return the questions by id, in their order. Raise UserError where the file is broken or lacks one of the 19."""
-    file = expected_folder() / "survey_questions.csv"
+    file = "survey_questions.csv"
     found: dict[str, Question] = {}
     seen: dict[Any, int] = {}
-    for row in csv_rows(file, columns(_Line)):
-        number, id = row.count("number"), row.text("id")
-        part = cast(Part, row.choice("part", get_args(Part)))
-        row.once("text", (id, part, row.text("text")), seen)
-        if part == "question":
-            row.once("number", number, seen)
-            kind = cast(Kind, row.choice("kind", get_args(Kind)))
-            found[id] = Question(number, id, kind, row.text("text"), row.text("source"))
-        elif id not in found:
+    for row, line in csv_rows(expected_folder() / file, _Line):
+        row.once("text", (line.id, line.part, line.text), seen)
+        if line.part == "question":
+            row.once("number", line.number, seen)
+            found[line.id] = Question(line.number, line.id, line.kind, line.text, line.source)
+        elif line.id not in found:
             row.problem("id", "a question that an earlier row asks")
         else:
-            found[id] = _with(found[id], part, row)
-    complete(file, {question.number: seen[question.number] for question in found.values()}, range(1, 20))
+            found[line.id] = _with(found[line.id], line)
+    complete(file, [question.number for question in found.values()], range(1, 20))
     return found
 
 
-def _with(question: Question, part: Part, row: CsvRow) -> Question:
+def _with(question: Question, line: _Line) -> Question:
     """Return the question with the row, choice or text that a row of the file adds to it."""
-    if part == "row":
-        return replace(question, rows=(*question.rows, row.text("text")))
-    if part == "other":
+    if line.part == "row":
+        return replace(question, rows=(*question.rows, line.text))
+    if line.part == "other":
         return replace(question, other=True)
-    added = None if row["added"] == "-" else row.text("added")
-    choice = Choice(row.text("text"), added, row.text("source"))
-    return replace(question, choices=(*question.choices, choice))
+    return replace(question, choices=(*question.choices, Choice(line.text, line.added, line.source)))
 
 
 @read_once

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 from .. import models
-from ..formats import counted, deadline_text
+from ..formats import counted, deadline_text, listing, significant
 from ..money.days import DaysAsked, ModelDays, Origin
 from ..paper.arithmetic import days_at_peak, training_flops
 from ..paper.gpus import by_name, peak_flops
@@ -269,16 +269,30 @@ def reach_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-PAPERS_HARDWARE = f"Academic hardware as the paper has it, 1 to 8 {', '.join(PAPERS_GPUS[:-1])} or {PAPERS_GPUS[-1]}"
-
-
-def papers_sentences(wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked = ASKED) -> list[str]:
+def papers_sentence(wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked) -> str:
     """Return how many of the models the paper's academic hardware trains, for days and for weeks."""
-    lines = []
+    able, naive = [], []
     for name, who in of_the_paper(lasts):
         levels = [_least_text(model, who, asked) for model in wanted]
-        able, naive = len(levels) - levels.count("no"), levels.count("naive")
         lasting = f"{name} ({deadline_text(lasts[name.capitalize()])})"
-        of = f"{able} of {counted(len(wanted), 'model')}"
-        lines.append(f"{PAPERS_HARDWARE}, for {lasting}: {of} can be trained; without the methods {naive}.")
-    return lines
+        able.append(f"{len(levels) - levels.count('no')} of {counted(len(wanted), 'model')} in {lasting}")
+        naive.append(str(levels.count("naive")))
+    return (
+        f"The paper's academic hardware, 1 to 8 {listing(PAPERS_GPUS)}, trains {' and '.join(able)}; without the "
+        f"methods {' and '.join(naive)}."
+    )
+
+
+def papers_table(rows: Sequence[Mapping[str, Any]], lasts: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Return a row for each model of `papers_rows`: days with everything on each GPU, and the least methods with which
+    one of the GPUs suffices."""
+    lines: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        line = lines.setdefault(row["model"], {"model": row["model"]})
+        days, gpus = row["everything_days"], row["everything_gpus"]
+        line[row["gpu"]] = "-" if days is None else f"{significant(days)} on {gpus}"
+    for model, line in lines.items():
+        for name, _ in of_the_paper(lasts):
+            levels = {row[f"within_{name}"] for row in rows if row["model"] == model}
+            line[f"in {name}"] = min(levels, key=(*LEVELS, "no").index).replace("_", " ")
+    return list(lines.values())

@@ -33,7 +33,7 @@ from ..models import custom
 from ..models.recipe import Recipe, Scale
 from ..paper.settings import Settings
 from ..record import days_of_steps
-from ..run.tracking import NAMES, Tracker
+from ..run.tracking import NONE, TRACKERS, StepLog
 from .checkpoints import Checkpoints
 from .kept import FILE, STOPPED, Kept
 from .ranks import TrainingRank, place_of
@@ -52,7 +52,7 @@ class Options:
     last: int | None
     steps: float
     seconds: float
-    track: Any
+    track: str
 
 
 def train(
@@ -183,7 +183,7 @@ class _Training:
         )
         batches = self._batches(data, first, accumulation)
         saved_at, stop, saved = time.monotonic(), False, True
-        with Tracker(given.track if rank.index == 0 else "none", given.out, asdict(kept)) as tracker:
+        with StepLog(given.track if rank.index == 0 else NONE, given.out, asdict(kept)) as tracker:
             for step in range(first + 1, last + 1):
                 started = time.perf_counter()
                 loss = self._step(built, batches, accumulation)
@@ -191,7 +191,7 @@ class _Training:
                 kept.losses.append(loss if math.isfinite(loss) else None)
                 kept.step_seconds.append(seconds)
                 rate = recipe.optimizer.rate * rate_factor(recipe.schedule, step - 1, recipe.training_steps)
-                tracker.step(step, loss=loss, rate=rate, seconds=seconds)
+                tracker.log(step, loss=loss, rate=rate, seconds=seconds)
                 if step % _LOG_EVERY == 0 or step in (first + 1, last):
                     self._print(f"step {step}: loss {loss:.4f}, {seconds:.3g} s")
                 due = step % given.steps == 0 or time.monotonic() - saved_at >= given.seconds
@@ -297,7 +297,7 @@ def _options(folder: Path) -> Options:
     parser.add_argument("--max-steps", metavar="N", help="end after so many steps (default: all)")
     parser.add_argument("--checkpoint-every", default="30m", metavar="500|30m", help="steps or a time (default: 30m)")
     parser.add_argument("--out", type=Path, default=folder, metavar="DIR", help=f"folder of checkpoints and {FILE}")
-    parser.add_argument("--track", choices=NAMES, default="none", help="log every step to this tracker")
+    parser.add_argument("--track", choices=[*TRACKERS, NONE], default=NONE, help="log every step to this tracker")
     given = parser.parse_args()
     last = formats.count_if_given(given.max_steps, "--max-steps")
     if given.checkpoint_every.isdigit():

@@ -14,7 +14,7 @@ from replay import ReplayClock
 from repro.cli import parser
 from repro.commands.driver import Driver
 from repro.commands.preflight import check_packages
-from repro.commands.run import driver_of
+from repro.commands.run import driver_of, parsed
 from repro.console import INTERRUPTED, USAGE, UserError, say
 from repro.record import Trial
 
@@ -48,14 +48,16 @@ class ByHand:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if driver_in(config) is not None or config.inipath is None or not config.inipath.samefile(INI):
+    if config.inipath is None or not config.inipath.samefile(INI):
         return
     if config.getoption("tx", None):  # pytest-xdist's
         raise pytest.UsageError("the benchmark's cases do not run side by side: add -n 0")
+    if driver_in(config) is not None:
+        return
     out = os.environ.get("REPRO_OUT")
     try:
         check_packages("pytest", "pytest-benchmark")
-        driver = driver_of(parser("run").parse_args([] if out is None else ["--out", out]))
+        driver = driver_of(parsed(parser("run").parse_args([] if out is None else ["--out", out])))
     except UserError as error:
         raise pytest.UsageError(str(error) if out is None else f"REPRO_OUT={out}: {error}") from None
     config.pluginmanager.register(driver)

@@ -128,6 +128,7 @@ lines err 1
 lines out 0
 has err 'docker run --gpus all repro'
 has err '--device nvidia.com/gpu=all'
+has err 'add --processes 1'
 
 # Without a network, without any place to write to but the volume, to its end and with every exit code.
 # shellcheck disable=SC2207  # the options of the page's docker lines, in words
@@ -135,7 +136,8 @@ safe=($(sed -n 's/^safe="\(.*\)".*/\1/p' docs/containers.md))
 [[ ${safe[*]} == *--cap-drop* ]] || die "docs/containers.md names no options"
 strict=(--network none --read-only "${safe[@]}")
 tiny=(--models pythia-160m --methods naive)
-run 0 docker run "${strict[@]}" --volume results:/results repro --gpus all --allow-cpu "${tiny[@]}"
+run 0 docker run "${strict[@]}" --volume results:/results repro --gpus all --processes 1,2 "${tiny[@]}"
+has err 'so --gpus all is left out'
 has err 'image cpu; torch'
 has out 'pythia-160m'
 run 3 docker run "${strict[@]}" --volume results:/results repro "${tiny[@]}" --require-comparison

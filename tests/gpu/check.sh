@@ -16,7 +16,7 @@ tests/gpu/run.sh "$gpu,2" --gpus 2 --scale tiny --methods all --models pythia-16
 tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods free-lunch --models pythia-1b,roberta,convnext,vit \
     --out "$scratch/compiled" >/dev/null
 tests/gpu/flash.sh "$scratch/flash-attn"
-PYTHONPATH=$scratch/flash-attn tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods free-lunch --attention flash \
+PYTHONPATH=$scratch/flash-attn tests/gpu/run.sh "$gpu" --gpus 1 --scale tiny --methods free-lunch --with attention=flash \
     --models pythia-160m,pythia-1b --out "$scratch/flash" >/dev/null
 # All parts of modern training but CUDA graphs, which it cannot capture; those whose package is missing are left out.
 parts=modern+bf16+bf16_weights+fused_attention+channels_last+fp8+no_wrapper+fused_adam

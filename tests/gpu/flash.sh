@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/gpu/flash.sh FOLDER: installs flash-attn of locks/kernels.lock into FOLDER for the GPU that computes nothing: its
 # Python and its C++ as they are, built against requirements.lock's torch, and of its kernels, hours of nvcc, the names
-# alone. Then: PYTHONPATH=FOLDER tests/gpu/run.sh GPU --attention flash ...
+# alone. Then: PYTHONPATH=FOLDER tests/gpu/run.sh GPU --with attention=flash ...
 set -euo pipefail
 (($# == 1)) || { echo "flash.sh: takes one argument, the folder to install flash-attn into" >&2; exit 2; }
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)

@@ -318,7 +318,7 @@ class Case:
         self, out: Path, *more: str, prefix: Sequence[str] = (), variables: Mapping[str, str] = _NONE
     ) -> Running:
         """Start a run of two small trials, or of what `more` names in place of them."""
-        return self.start("run", *(more or TWO_TRIALS), "--out", str(out), prefix=prefix, variables=variables)
+        return self.start("run", "--out", str(out), *(more or TWO_TRIALS), prefix=prefix, variables=variables)
 
     def ended(
         self, running: Running, codes: Sequence[int] = NAMED, says: str = "", seconds: float | None = None

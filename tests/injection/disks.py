@@ -30,7 +30,7 @@ def full_at_trials(case: Case) -> None:
         folder = case.folder()
         with case.injection():
             if case.random.random() < 0.5:  # one of the two is finished before
-                case.run(folder, *TWO_TRIALS, "-k", "convnext", codes=(OK,))
+                case.run(folder, *TWO_TRIALS, "--", "-k", "convnext", codes=(OK,))
             case.run(folder, codes=(USAGE,), says=FULL, variables=full_disk(case.library, f"*/{TRIALS}*"))
             case.resumes(folder)
 

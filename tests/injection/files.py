@@ -434,7 +434,7 @@ def planted_build_cache(case: Case) -> None:
 
 @fault("hostile files", times=4, fast=1)
 def lock_that_is_no_stack(case: Case) -> None:
-    """What upgrade-check is given in place of a stack's lock is refused before anything is measured: a lock of one
+    """What compare --against is given in place of a stack's lock is refused before anything is measured: a lock of one
     package in the words for one, and what no hash vouches for is said to be so."""
     one = "timm==1.0.31"
     locks = {
@@ -447,7 +447,7 @@ def lock_that_is_no_stack(case: Case) -> None:
         with case.injection(name):
             lock, out = case.root / "their.lock", case.folder()
             lock.write_text(text)
-            run = case.start("upgrade-check", "--against", str(lock), "--models", "vit", "--out", str(out))
+            run = case.start("compare", "--against", str(lock), "--models", "vit", "--out", str(out))
             case.ended(run, (USAGE,), says)
             case.check(not out.exists(), "it was run")
 

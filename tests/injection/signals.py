@@ -17,7 +17,7 @@ from repro.console import FAILED, INTERRUPTED, OK, USAGE
 
 from .case import NAMED, TWO_TRIALS, Case, Running, SkippedError, fault, finished, of_signal
 
-COMPILED = ("--models", "vit", "--processes", "1", "--steps", "1", "-k", "free_lunch")  # the cheapest to compile
+COMPILED = ("--models", "vit", "--processes", "1", "--steps", "1", "--", "-k", "free_lunch")  # the cheapest to compile
 RESUME = r"^repro: interrupted: what is finished is kept; resume with: "
 
 

@@ -139,7 +139,7 @@ def variables_that_change_numbers(case: Case) -> None:
 
 @fault("launchers", times=1)
 def fork_of_a_package_on_the_path(case: Case) -> None:
-    """A package on PYTHONPATH hides the installed one: what was imported is recorded, and upgrade-check refuses."""
+    """A package on PYTHONPATH hides the installed one: what was imported is recorded, and compare --against refuses."""
     with case.injection():
         place = case.root / "theirs"
         (place / "timm").mkdir(parents=True)
@@ -154,7 +154,7 @@ def fork_of_a_package_on_the_path(case: Case) -> None:
         text = (folder / "environment.json").read_text()
         case.check(not json.loads(text)["lock"]["is_the_lock"], "it is recorded as the lock")
         case.check(str(place) not in text, "a path of this machine is recorded")
-        words = ("upgrade-check", "--against", "timm==1.0.30", "--models", "vit", "--out", str(case.folder()))
+        words = ("compare", "--against", "timm==1.0.30", "--models", "vit", "--out", str(case.folder()))
         case.ended(case.start(*words, variables=path), (USAGE,), "timm was imported from elsewhere")
 
 

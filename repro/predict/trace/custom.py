@@ -183,15 +183,15 @@ def _inputs(asked: Specification, model: nn.Module, config: dict[str, Any]) -> T
         size = getattr(full, "image_size", None)
         size = size if isinstance(size, list | tuple) else [size]
         if len({*size}) > 1:
-            raise UserError(f"{asked.text}: its images are {size[0]} x {size[1]}, expected squares: name --image-size")
+            raise UserError(f"{asked.text}: its images are {size[0]} x {size[1]}, expected squares, as by image=224")
         return Images(size[0] or 224, full.num_labels)
     text = full.get_text_config()
     most = _positions(inner, text)
     if given.sequence is None and most is None:
-        raise UserError(f"{asked.text} needs its length of sequence, --sequence N: its configuration has none")
+        raise UserError(f"{asked.text} needs its length of sequence, @sequence=N: its configuration has none")
     sequence = given.sequence or most or 0
     if most is not None and sequence > most:
-        raise UserError(f"{asked.text}: --sequence {sequence}: the model has {most} positions; name at most these")
+        raise UserError(f"{asked.text}: sequence={sequence}: the model has {most} positions; name at most these")
     return Text(sequence, text.vocab_size)
 
 
@@ -241,14 +241,14 @@ def _width(model: nn.Module) -> int:
 
 
 def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
-    """Return a Python file's recipe under its id, with what options replace."""
+    """Return a Python file's recipe under its id, with what the numbers behind the @ replace."""
     given = asked.fields
     if not isinstance(recipe.inputs, Text | Images):
         raise UserError(f"{asked.text}: inputs is {recipe.inputs!r}, expected repro.Text or repro.Images")
     inputs = recipe.inputs
     if (given.sequence and isinstance(inputs, Text)) or (given.image_size and isinstance(inputs, Images)):
-        option = "--sequence" if isinstance(inputs, Text) else "--image-size"
-        raise UserError(f"{asked.text}: {option} changes nothing of a model that a Python file builds; change it there")
+        key = "sequence" if isinstance(inputs, Text) else "image"
+        raise UserError(f"{asked.text}: {key} changes nothing of a model that a Python file builds; change it there")
     batch_size = given.batch_size or recipe.batch_size
     length = replace(given, batch_size=batch_size)
     lengths = (given.training_steps, given.tokens, given.images, given.epochs)

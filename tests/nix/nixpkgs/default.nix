@@ -57,6 +57,7 @@ named [
       builtins.seq (builtins.toJSON (
         map (one: one.name) (
           choose (named [
+            "msgspec"
             "nvidia-ml-py"
             "psutil"
             "pytest"

@@ -1,0 +1,39 @@
+"""`repro track`: log what a results folder holds with a tracker."""
+
+from __future__ import annotations
+
+import argparse
+
+from .. import datafile
+from ..console import UserError, say
+from ..formats import path
+from ..run.results import REPORT
+from ..run.tracking import TRACKERS, failure, tracker
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Beside a run it logs the trials that have ended. Each call is one run of the tracker."
+    add = parser.add_argument
+    add("folder", type=path, metavar="DIR", help="a run's results")
+    add("--to", choices=TRACKERS, default="tensorboard", help="the tracker (default: tensorboard)")
+
+
+def main(given: argparse.Namespace) -> int:
+    from ..run.reading import begun, print_problems
+
+    folder, reading = given.folder, begun(given.folder)
+    print_problems(reading.problems, folder)
+    report = folder / REPORT
+    try:
+        run = tracker(given.to, folder, datafile.to_json(reading.environment))
+        for number, record in enumerate(reading.records):
+            run.trial(number, datafile.to_json(record.as_published))
+        run.end(
+            [verdict.row() for verdict in reading.verdicts],
+            report.read_text(encoding="utf-8") if report.is_file() else "The run has written no report yet.",
+        )
+        run.finish()
+    except Exception as error:  # whatever the tracker's library raises
+        raise UserError(f"--to {given.to}: {failure(error)}") from error
+    say(f"tracked with {run.at}")
+    return 0
