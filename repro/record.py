@@ -99,7 +99,7 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
     waited = true_step(synchronised, accumulation)
     peak = peak_flops(gpu, settings.precision_of(recipe.precision), record.as_run.in_tf32)
     flops, count = recipe.flops_per_example * recipe.batch_size, record.world
-    watts = [watts for watts in record.observed.mean_power or () if watts is not None]
+    watts = _step_watts(record, device, accumulation)
     return Derived(
         step_rounds=true_steps(device, accumulation),
         authors_step=authors,
@@ -112,6 +112,22 @@ def derive(record: Record, gpu: Gpu | None) -> Derived:
         utilisation=utilisation(flops, true, count, peak) if peak else None,
         joules_per_step=sum(watts) * true if watts and len(watts) == count else None,
     )
+
+
+def _step_watts(record: Record, device: list[StepTimes], accumulation: int) -> list[float]:
+    """Return the mean power of each GPU whose power is known in a training step, which has other shares of the parts
+    than the rounds have. A part whose own power is unknown takes that of all rounds."""
+    parts_of_rank = record.observed.part_power or [{}] * len(device)
+    found = []
+    for all_rounds, own, times in zip(record.observed.mean_power or (), parts_of_rank, device, strict=False):
+        if all_rounds is None:
+            continue
+        parts = {"without": times.no_reduce, "with": times.reduce, "update": times.update}
+        seconds = {name: median(each) for name, each in parts.items()}
+        seconds["without"] *= accumulation - 1
+        joules = sum(own.get(name, all_rounds) * each for name, each in seconds.items())
+        found.append(joules / sum(seconds.values()))
+    return found
 
 
 # `not_measured` is no outcome of a trial: validity.py gives it to a record that the folder does not support.
@@ -346,7 +362,9 @@ class Observed:
     `extrapolation_error` is that of the derived step against `whole_steps`, relative. `busy_cpus` is the number of CPUs
     that other processes used, at least, while the rounds were timed; None for interleaved measurements. In older
     records it is the mean over building and compiling as well, and None beside a GPU.
-    `mean_power` has, for each rank, the watts of its GPU while the rounds were timed, by its energy counter. `launches`
+    `gpu_state` has, for each rank, the state of its GPU after them, and the shares of their time that it was `too_hot`
+    and `short_of_power`. `mean_power` has, for each rank, the watts of its GPU while the rounds were timed, by its
+    energy counter, `part_power` those of each part of a second or more, which the counter resolves. `launches`
     counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step `with` reduction and in
     one `update`, outside the timed rounds; None on a CPU.
     """
@@ -361,6 +379,7 @@ class Observed:
     gpu_state: list[GpuState | None] | None = None
     busy_cpus: float | None = None
     mean_power: list[float | None] | None = None
+    part_power: list[dict[str, float]] | None = None
     launches: dict[str, int] | None = None
 
 

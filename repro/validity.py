@@ -74,6 +74,8 @@ def is_final(record: Record) -> bool:
 
 # NVML's clock event reasons. A power cap is left in: under load a board runs at its cap on both sides.
 _THROTTLED = {0x8: "slowed by the hardware", 0x20: "too hot", 0x40: "too hot", 0x80: "short of power"}
+_COUNTED = {"too_hot": "too hot", "short_of_power": "short of power"}  # shares of the timed rounds
+_THROTTLED_SHARE = 0.01  # less does not show in a median
 _TAKEN = 0.05  # of a GPU's memory: a desktop takes less, and what the driver keeps to itself
 _BUSY = 0.25  # CPUs: one that another process needs is enough, as threads wait for each other at every operator
 
@@ -87,13 +89,22 @@ def disturbance(record: Record) -> str | None:
 def gpu_disturbance(record: Record) -> str | None:
     """Describe what disturbed the GPU as the record was timed, or as nothing fitted; None where nothing is known."""
     for state in filter(None, record.observed.gpu_state or []):
-        held = int(state.get("throttle_reasons") or 0) if record.status == "ok" else 0
-        for bit, words in _THROTTLED.items():
-            if held & bit:
-                return f"the GPU throttled: {words}"
+        if record.status == "ok" and (words := _throttled(state)):
+            return f"the GPU throttled: {words}"
         if used := _used_by_others(state):
             return used
     return None
+
+
+def _throttled(state: Mapping[str, float | None]) -> str | None:
+    """Describe why a GPU throttled, by its counters over the timed rounds; one without counters, and an older record,
+    tell by one look after the rounds. None where it did not."""
+    if not _COUNTED.keys().isdisjoint(state):
+        shares = {words: state.get(name) or 0.0 for name, words in _COUNTED.items()}
+        words, share = max(shares.items(), key=lambda item: item[1])
+        return f"{words}, {share:.0%} of the time" if share >= _THROTTLED_SHARE else None
+    held = int(state.get("throttle_reasons") or 0)
+    return next((words for bit, words in _THROTTLED.items() if held & bit), None)
 
 
 def larger_may_fit(record: Record) -> str | None:

@@ -30,7 +30,7 @@ from repro.run.results import TRIALS, Results
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "results" / "cpu-2-cores"
-SLOW = {"torch", "deepspeed", "numpy", "pandas", "pytest"}
+SLOW = {"torch", "deepspeed", "numpy", "pandas", "pytest", "importlib.metadata", "tabulate"}
 
 
 _PROGRAM = (sys.executable, "-m", "repro")

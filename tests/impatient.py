@@ -7,12 +7,12 @@ import sys
 from functools import partialmethod
 
 from repro.cli import main
-from repro.measure import mailbox
+from repro.measure import nodes
 from repro.measure.launcher import ForkServer
 
 VISION = ("torch.distributed", "timm.models.vision_transformer", "timm.models.convnext")
 
-mailbox.SILENT = 8.0
+nodes.SILENT = 8.0
 ForkServer.__init__ = partialmethod(ForkServer.__init__, modules=VISION)  # type: ignore[assignment]
 
 if __name__ == "__main__":

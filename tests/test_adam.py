@@ -18,7 +18,7 @@ from repro.machine import build_cache, doctor, environment, nvml, stack
 from repro.machine.devices import Device
 from repro.machine.support import Stack, obstacle
 from repro.measure.launcher import ForkServer
-from repro.measure.leader import Leader
+from repro.measure.nodes import Leader
 from repro.measure.phases import build_adam
 from repro.measure.server import Job, RankOutcome
 from repro.measure.trial import Bench, compile_adam, run_trial

@@ -914,7 +914,7 @@ def test_one_cell_that_differs_refutes_a_table_and_one_that_holds_does_not_confi
     differs = check("table-4-cells", [record("pythia-1b", "naive", 60.0)])
     assert differs.verdict == "differs"
     assert differs.working is not None
-    assert "expected 41 days, measured 60.0" in differs.working.steps[0]
+    assert "printed 41 days, measured 60.0" in differs.working.steps[0]
     other = check("table-1-cells", [record("pythia-1b", "naive", 60.0)])
     assert (other.verdict, "none of its 144 cells was compared" in other.reason) == ("needs_measurement", True)
 

@@ -851,7 +851,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     listed = tmp_path / "listed.json"
     listed.write_text(json.dumps({"benchmarks": [], "machine_info": [3]}))
     for place, output in (
-        (listed, "machine_info is [3]"),
+        (listed, "Expected `object | null`, got `array` - at `$.machine_info`"),
         (tmp_path / "nowhere", "is not there"),
         (empty, "trials.jsonl is missing, where a run keeps its trials: name the results folder"),
         (text, "not JSON ("),

@@ -292,7 +292,7 @@ def test_a_run_that_does_not_name_its_stack_is_refused(tmp_path: Path) -> None:
         script.rows([folder])
 
 
-def test_a_broken_file_of_measured_days_is_reported_by_line_and_column(expected: Path) -> None:
+def test_a_broken_file_of_measured_days_is_reported_by_line_and_path(expected: Path) -> None:
     file = expected / "measured.csv"
     file.write_text(file.read_text().replace("Pythia-160M", "Pythia-161M", 1))
     assert f"{file}, line 2, $.model: found 'Pythia-161M'" in refusal("table", "1", "--by", "true")

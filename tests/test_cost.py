@@ -380,6 +380,19 @@ def test_power_is_measured_else_the_boards(tmp_path: Path) -> None:
     assert row["electricity_a_run_usd"] == pytest.approx(2.4 * 240, abs=0.01), "the mean of the timed rounds"
 
 
+def test_the_power_of_each_part_counts_as_long_as_the_part_lasts_in_a_step() -> None:
+    known: dict[str, Any] = {"gpu": "A100", "count": 1, "mean_power": [300.0]}
+    own = [{"without": 400.0, "with": 400.0, "update": 100.0}]
+    usual, measured = (record("pythia-1b", "naive", 10.0, **known, part_power=each) for each in (None, own))
+    micro_steps, step = usual.batch.accumulation, usual.derived.true_step
+    assert micro_steps is not None
+    assert step is not None
+    assert micro_steps > 1
+    assert usual.derived.joules_per_step == pytest.approx(300 * step)
+    watts = (400 * micro_steps + 100) / (micro_steps + 1)  # an update lasts as long as a micro-step here
+    assert measured.derived.joules_per_step == pytest.approx(watts * step)
+
+
 def test_unknown_power_leaves_the_cost_of_owning_out(expected: Path) -> None:
     file = expected / "gpus.csv"
     text = file.read_text()

@@ -324,6 +324,8 @@ def test_the_same_stack_is_unchanged_and_changed_once_in_200_at_most(machine: Ma
         ({"throttle_reasons": 0x40}, "the GPU throttled: too hot"),
         ({"throttle_reasons": 0x80 | 0x4}, "the GPU throttled: short of power"),
         ({"throttle_reasons": 0x4}, None),
+        ({"throttle_reasons": 0, "too_hot": 0.2, "short_of_power": 0.0}, "the GPU throttled: too hot, 20% of the time"),
+        ({"throttle_reasons": 0x40, "too_hot": 0.001}, None),
         ({"throttle_reasons": 0x1, "processes": 1}, None),
         ({"throttle_reasons": 0, "processes": 2}, "another process used the GPU"),
         ({"throttle_reasons": None, "processes": None}, None),

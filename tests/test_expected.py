@@ -162,7 +162,7 @@ def test_a_lost_sharding_on_one_gpu_follows_from_offloading(offloading: bool, ex
         ),
     ],
 )
-def test_a_broken_table_1_is_reported_by_line_and_column(
+def test_a_broken_table_1_is_reported_by_line_and_path(
     expected: Path, line: int, old: str, new: str, output: str
 ) -> None:
     breaks(expected, "table1.csv", line, old, new)
@@ -206,7 +206,7 @@ def test_a_broken_table_1_is_reported_by_line_and_column(
         ),
     ],
 )
-def test_a_broken_appendix_j_is_reported_by_line_and_column(
+def test_a_broken_appendix_j_is_reported_by_line_and_path(
     expected: Path, line: int, old: str, new: str, output: str
 ) -> None:
     breaks(expected, "appendix_j.csv", line, old, new)
@@ -232,7 +232,7 @@ def test_a_broken_appendix_j_is_reported_by_line_and_column(
         ),
     ],
 )
-def test_a_broken_table_3_is_reported_by_line_and_column(
+def test_a_broken_table_3_is_reported_by_line_and_path(
     expected: Path, line: int, old: str, new: str, output: str
 ) -> None:
     breaks(expected, "table3.csv", line, old, new)
@@ -260,7 +260,7 @@ def test_a_broken_table_3_is_reported_by_line_and_column(
         ),
     ],
 )
-def test_a_broken_price_is_reported_by_line_and_column(
+def test_a_broken_price_is_reported_by_line_and_path(
     expected: Path, file: str, line: int, old: str, new: str, output: str
 ) -> None:
     breaks(expected, file, line, old, new)
@@ -379,7 +379,7 @@ def test_an_empty_file_lacks_its_first_column(expected: Path) -> None:
     assert "table1.csv, line 1, $.model: found no such column" in complaint(table1, expected)
 
 
-def test_a_file_that_is_not_utf8_is_reported_by_line_and_column(expected: Path) -> None:
+def test_a_file_that_is_not_utf8_is_reported_by_line_and_path(expected: Path) -> None:
     file = expected / "table1.csv"
     file.write_bytes(file.read_bytes().replace(b"RTX 3090,2", b"RTX\xa03090,2", 1))
     assert "line 3: not text in UTF-8 (invalid start byte)" in complaint(table1, expected)

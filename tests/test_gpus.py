@@ -355,7 +355,7 @@ def test_asking_for_a_gpu_where_none_is_visible_says_what_to_check(text: str) ->
         ),
     ],
 )
-def test_a_broken_catalogue_is_reported_by_line_and_column(expected: Path, old: str, new: str, output: str) -> None:
+def test_a_broken_catalogue_is_reported_by_line_and_path(expected: Path, old: str, new: str, output: str) -> None:
     text = (expected / "gpus.csv").read_text()
     assert old in text
     (expected / "gpus.csv").write_text(text.replace(old, new, 1))

@@ -194,6 +194,7 @@ def test_the_page_has_the_launches_beside_those_that_the_traces_count(tensors: d
     once: dict[bool, list[float]] = {False: [], True: []}
     twice: dict[bool, list[float]] = {False: [], True: []}
     for recipe, settings, micro_batch, compiled, profiled in counted:
+        assert micro_batch is not None
         work = stretches(find(recipe, variant_of(settings), stack), settings, micro_batch, compiled)
         traced = sum(each.kernels for each in work)
         copies = tensors[recipe]

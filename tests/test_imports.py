@@ -292,7 +292,7 @@ def test_a_comparison_shows_what_came_from_elsewhere(sides: tuple[Path, Path]) -
     assert {"what": "timm", "before": version, "after": f"{version} (elsewhere)"} in found
     assert {"what": "sitecustomize", "before": None, "after": "unknown (elsewhere)"} in found
     assert {"what": "variable KMP_BLOCKTIME", "before": None, "after": "0"} in found
-    output = repro("compare", *map(str, sides)).stdout
+    output = repro("compare", *map(str, sides), "--all").stdout
     assert "sitecustomize unknown (elsewhere)" in output
 
 

@@ -370,15 +370,15 @@ def test_table_1_is_predicted_with_free_lunch_and_today_side_by_side() -> None:
     rows = json.loads(repro(*words, "--format", "json").stdout)
     assert len(rows) == 32
     [on_h100] = [row for row in rows if (row["model"], row["gpu"], row["gpus"]) == ("ViT", "H100", 1)]
-    days = [on_h100[f"{name}, predicted days"] for name in ("free lunch", "modern:exact", "modern")]
+    days = [on_h100[f"{name}_days"] for name in ("free_lunch", "exact", "modern")]
     assert days[0] >= days[1] > 2 * days[2]
     assert on_h100["origin"] == "predicted"
-    assert on_h100["modern settings"].startswith("modern+bf16")
+    assert on_h100["modern_settings"].startswith("modern+bf16")
     [small] = [row for row in rows if (row["model"], row["gpu"], row["gpus"]) == ("Pythia-160M", "H100", 1)]
-    assert small["MBS modern"] >= 2 * small["MBS"]
+    assert small["modern_micro_batch"] >= 2 * small["micro_batch"]
     said = " ".join(repro(*words).stdout.split())
-    assert "Predicted, not measured" in said
-    assert "no record with parts was measured on a GPU yet" in said
+    assert "They are predicted from traces" in said
+    assert "no record with parts was measured on a GPU" in said
 
 
 def test_table_1_in_true_days_gains_a_column_and_cost_takes_its_days() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from repro.console import UserError
 from repro.machine import nvml
 from repro.machine.host import host
 from repro.machine.stack import server_environment
+from repro.measure import phases
 from tests.command_line import ROOT, process, refusal, repro
 
 _ERRORS = ("NotSupported", "FunctionNotFound", "NotFound", "LibraryNotFound", "DriverNotLoaded")
@@ -63,6 +65,8 @@ def driver_of_a_machine_in_mig_mode() -> ModuleType:
         NVML_CLOCK_SM=0,
         NVML_CLOCK_MEM=1,
         NVML_TEMPERATURE_GPU=0,
+        NVML_PERF_POLICY_THERMAL=1,
+        NVML_PERF_POLICY_BOARD_LIMIT=3,
         nvmlInit=lambda: None,
         nvmlShutdown=lambda: None,
         nvmlDeviceGetCount=lambda: 2,
@@ -83,6 +87,9 @@ def driver_of_a_machine_in_mig_mode() -> ModuleType:
         nvmlDeviceGetClockInfo=lambda handle, clock: of_a_whole_gpu(*[(1410, 1980), (1593, 2619)][clock])(handle),
         nvmlDeviceGetPowerUsage=of_a_whole_gpu(400_000, 700_000),
         nvmlDeviceGetTotalEnergyConsumption=of_a_whole_gpu(5_000, 7_500),
+        nvmlDeviceGetViolationStatus=lambda handle, policy: SimpleNamespace(
+            referenceTime=0, violationTime=of_a_whole_gpu(*[(0, 2 * 10**9), (10**9, 0)][policy // 2])(handle)
+        ),
         nvmlDeviceGetTemperature=of_a_whole_gpu(40, 70),
         nvmlDeviceGetCurrentClocksThrottleReasons=of_a_whole_gpu(0, 4),
         nvmlDeviceGetComputeRunningProcesses={0: [1], 10: [2, 3], 12: [4], 1: [2, 3, 4]}.__getitem__,
@@ -153,9 +160,28 @@ def test_each_rank_is_reported_of_its_own_memory_and_what_of_it_others_have(monk
 
 
 @pytest.mark.usefixtures("in_mig_mode")
-def test_the_energy_counter_is_that_of_a_whole_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_are_those_of_a_whole_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0,MIG-12")
-    assert [nvml.energy(local) for local in range(4)] == [7.5, 5.0, None, None]
+    h100 = {"joules": 7.5, "too_hot": 2.0, "short_of_power": 0.0}
+    a100 = {"joules": 5.0, "too_hot": 0.0, "short_of_power": 1.0}
+    assert [nvml.counters(local) for local in range(4)] == [h100, a100, {}, {}]
+
+
+@pytest.mark.usefixtures("in_mig_mode")
+def test_counters_that_a_gpu_lacks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys.modules["pynvml"], "nvmlDeviceGetViolationStatus")
+    assert nvml.counters(0) == {"joules": 5.0}
+
+
+def test_rates_are_those_of_the_time_between_two_looks_at_the_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [{"joules": 100.0, "too_hot": 3.0}, {"joules": 900.0, "too_hot": 4.0}, {}, {"joules": 1.0}, {}]
+    monkeypatch.setattr(nvml, "counters", lambda local: looks.pop(0))
+    monkeypatch.setattr(phases, "wait", lambda device: None)
+    monkeypatch.setattr(phases, "time", SimpleNamespace(perf_counter=iter([0.0, 4.0, 10.0, 12.0, 20.0, 20.5]).__next__))
+    rank: Any = SimpleNamespace(cuda=True, interleaved=False, device=None, local=0)
+    assert [phases._Counters(rank).rates() for _ in range(2)] == [{"joules": 200.0, "too_hot": 0.25}, {}]
+    looks.append({"joules": 2.0})
+    assert phases._Counters(rank).rates() == {}, "less time than the counters resolve"
 
 
 def test_an_older_driver_is_asked_for_its_memory_as_it_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:

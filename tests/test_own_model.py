@@ -156,7 +156,7 @@ def test_the_papers_models_take_no_numbers() -> None:
         assert refusal(*words).startswith("repro: vit@batch=8: expected a model of your own before the @: hf:CONFIG")
 
 
-@pytest.mark.parametrize("command", ["run", "predict", "cost", "export", "survey", "upgrade-check", "slurm"])
+@pytest.mark.parametrize("command", ["run", "predict", "cost", "export", "survey", "compare", "slurm"])
 def test_an_old_option_names_the_word_to_write(command: str) -> None:
     front = {"slurm": ["--gpus-per-node", "1", "--time", "4h", "--", "run"], "cost": ["hf:a.json"]}.get(command, [])
     model = "hf:a.json" if command == "cost" else "hf:llama.json"

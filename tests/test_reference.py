@@ -40,7 +40,7 @@ def test_every_row_names_its_source(file: str) -> None:
 
 
 @pytest.mark.parametrize(("file", "read"), READERS)
-def test_a_broken_value_is_reported_by_file_line_and_column(
+def test_a_broken_value_is_reported_by_file_line_and_path(
     file: str, read: Callable[[], object], expected: Path
 ) -> None:
     with (expected / file).open(newline="") as lines:

@@ -591,11 +591,11 @@ def test_timed_updates_that_the_loss_scale_skipped_are_reported_for_they_count_t
 def test_a_gpu_that_was_held_down_while_it_was_timed_is_reported(tmp_path: Path) -> None:
     record = altered(Record.of(Trial("pythia-160m", "tiny", "naive", "H100", 1), "ok"), micro_batch=4, accumulation=4)
     outcome = timed(0)
-    outcome.value["gpu_state"] = {"throttle_reasons": 0x40}
+    outcome.value["gpu_state"] = {"throttle_reasons": 0, "too_hot": 0.25, "short_of_power": 0.0}
     server: Any = None  # what it told is here
     bench = Bench(server, Stack(PACKAGES, (9, 0)), None, tmp_path)
     _take([outcome], Trial("pythia-160m", "tiny", "naive", "H100", 1), bench, record)
-    assert record.warnings == ["the GPU throttled: too hot while it was timed"]
+    assert record.warnings == ["the GPU throttled: too hot, 25% of the time while it was timed"]
 
 
 @pytest.mark.parametrize(

@@ -458,7 +458,7 @@ class Rehearsal:
                 self.imports = rehearsal.imported.get(self.arm.partition("/")[0])
 
         def run_trial(trial: Trial, bench: Bench, until: float) -> Record:
-            arm = bench.server.arm  # type: ignore[union-attr]
+            arm = bench.server.arm  # type: ignore[attr-defined]
             before = rehearsal.events.count(f"{arm} {trial.id}")
             rehearsal.events.append(f"{arm} {trial.id}")
             rehearsal.benches.append(bench)

@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from repro.machine.cluster import launched
-from repro.measure.follower import follow
 from repro.measure.launcher import ForkServer
-from repro.measure.leader import Leader
+from repro.measure.nodes import Leader, follow
 from repro.measure.server import Job
 
 CODE = 7
@@ -26,17 +26,24 @@ def main(folder: Path) -> int:
     logs = folder / str(node.rank)
     logs.mkdir()
     used = ("torch.distributed", "timm.models.vision_transformer")
-    server = ForkServer(logs / "server.log", {"CUDA_VISIBLE_DEVICES": ""}, modules=used)
     if node.rank == 2:
         threading.Thread(target=kill_a_rank, args=(logs / "measure.log",), daemon=True).start()
+    where: Any = (logs / "server.log", {"CUDA_VISIBLE_DEVICES": ""}, sys.executable, used)
     if node.rank:
-        return follow(node, server, logs, "cpu", 1, cuda=False)
+        return follow(node, ForkServer(*where), logs, "cpu", 1, cuda=False)
 
     model = {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False}
     fit = model | {"start": 1, "largest": 1}
-    steps = {"compiled": False, "micro_batch": 1, "accumulation": 1, "steps": 10**6, "check_extrapolation": False}
+    steps = {
+        "compiled": False,
+        "micro_batch": 1,
+        "accumulation": 1,
+        "steps": 10**6,
+        "check_extrapolation": False,
+        "trained": 0,
+    }
     output = {}
-    with Leader(node, server, "cpu") as leader:
+    with Leader(node, "cpu", *where) as leader:
         for name, arguments in (("fit", fit), ("measure", model | steps)):
             job = Job(f"repro.measure.phases:{name}", arguments, 1, str(logs / f"{name}.log"), timeout=300)
             output[name] = [[each.rank, each.status, each.error] for each in leader.call(job)]

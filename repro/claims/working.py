@@ -124,7 +124,13 @@ def added(*numbers: float) -> float:
 
 def mean(of: Sequence[Working]) -> Working:
     """Return the arithmetic mean, as one step."""
-    return applied(lambda *numbers: added(*numbers) / len(numbers), of, f"mean of the {len(of)}:")
+    found = applied(lambda *numbers: added(*numbers) / len(numbers), of, f"mean of the {len(of)}:")
+
+    def draw() -> Draws:
+        sums = reduce(lambda total, more: list(map(add, total, more)), (each.draws() for each in of))
+        return [each / len(of) for each in sums]
+
+    return replace(found, draw=draw)  # all draws of a number at once: a third of the time
 
 
 def count(number: int, of: Sequence[Working], what: str) -> Working:

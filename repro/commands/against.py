@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .. import command, files, formats, models
 from ..compare import bisect, candidate, report, side
-from ..compare.decision import ALPHA, BLOCK, EARLY, FINAL, FIRST_LOOK, SMALLEST_CHANGE
+from ..compare.decision import FINAL, SMALLEST_CHANGE
 from ..compare.side import differences
 from ..compare.trials import Compared
 from ..compare.upgrade import Check, chosen_within, rounds, seconds_of_parts
@@ -167,19 +167,13 @@ def _time_text(seconds: Mapping[str, float], left: Sequence[str]) -> str:
 
 
 def _note(asked: Against, check: Check) -> str:
-    short = "" if check.complete else f" The budget of {asked.budget} ended it early: the same command goes on."
+    """Return the rule, and what ended the check early, in a sentence."""
+    changed, unchanged = (formats.percent(1 - alpha) for alpha in (FINAL.changed, FINAL.unchanged))
+    short = "" if check.complete else f"; the budget of {asked.budget} ended it early, the same command goes on"
     return (
-        "A pair is one start of each stack, whose processes were interleaved. Times are seconds of a training step, "
-        f"the median process's. A change is called where the {_level(FINAL.changed)} interval of the pairs' ratio "
-        f"excludes 1 and the ratio is beyond {SMALLEST_CHANGE:.0%}, and excluded where the {_level(FINAL.unchanged)} "
-        f"interval lies within {SMALLEST_CHANGE:.0%}; the table has the {_level(ALPHA)} interval. A look after every "
-        f"{BLOCK} pairs, from {FIRST_LOOK} on, ends a trial that the {_level(EARLY.changed)} or "
-        f"{_level(EARLY.unchanged)} interval makes clear.{short}"
+        f"A change is called where the {changed} interval of the pairs' ratio excludes 1 and the ratio is beyond "
+        f"{SMALLEST_CHANGE:.0%}, and excluded where the {unchanged} interval lies within {SMALLEST_CHANGE:.0%}{short}."
     )
-
-
-def _level(alpha: float) -> str:
-    return formats.percent(1 - alpha)
 
 
 def _accepted(asked: Against, check: Check, compared: Sequence[Compared], other: candidate.Stack) -> bool:

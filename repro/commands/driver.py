@@ -17,12 +17,11 @@ from .. import datafile, files, models
 from ..console import DATA, FAILED, INSTALLED, INTERRUPTED, NOTHING_COMPARED, OK, ROOT, UserError, say
 from ..formats import Format, shell_words
 from ..machine.devices import name_of
-from ..record import Record, Trial
 from ..report.blocks import Report
 from ..report.sections import compose
 from ..report.terminal import printed
 from ..report.write import write
-from ..run.parts_search import ModernSearch, search_name
+from ..run.parts_search import search_name
 from ..run.reading import read
 from ..run.reporter import Reporter
 from ..run.results import BENCHMARK, VERDICTS
@@ -45,13 +44,6 @@ class Driver:
         self._opened = contextlib.ExitStack()
         self._error: Exception | None = None
 
-    def measure(self, trial: Trial) -> Record | None:
-        """Return the trial's record, an earlier run's or a new one; None where the time budget would not suffice."""
-        earlier = self.run.finished(trial)
-        record = earlier or self.run.record(trial)
-        self.reporter.trial(trial, record, earlier is not None)
-        return record
-
     @property
     def searches(self) -> dict[str, tuple[str, int]]:
         """Return the recipe and count of each search for modern settings, by the name of its case."""
@@ -63,10 +55,6 @@ class Driver:
         return {
             search_name(models.find(recipe, options.scale), count, device): (recipe, count) for recipe, count in pairs
         }
-
-    def search(self, recipe: str, count: int) -> list[Record]:
-        """Search for modern settings, and return the records."""
-        return ModernSearch(self.run, self.reporter, recipe, count).go()
 
     def finish(self, code: int, format: Format = "text", require_comparison: bool = False) -> int:
         """Write the report, print it, close the run, and return the exit code where pytest's is `code`.
@@ -166,7 +154,15 @@ class Driver:
             return
         from pytest_benchmark.utils import safe_dumps
 
-        output_json["commit_info"] = _commit_info(self.run.environment.commit)
+        commit = self.run.environment.commit
+        output_json["commit_info"] = {  # the commit of environment.json, with the names of pytest-benchmark
+            "id": "unversioned" if commit is None else commit.removesuffix("-dirty"),
+            "time": None,
+            "author_time": None,
+            "dirty": commit is not None and commit.endswith("-dirty"),
+            "project": "repro",
+            "branch": "(unknown)",
+        }
         kept_cases = output_json["benchmarks"]
         standing = {_case(id) for id in self.run.timed_ids} - {case["name"] for case in kept_cases}
         file = self.run.results.folder.resolve() / BENCHMARK
@@ -181,18 +177,6 @@ class Driver:
 def _case(id: str) -> str:
     """The name of a trial's case."""
     return f"test_trial[{id}]"
-
-
-def _commit_info(commit: str | None) -> dict[str, Any]:
-    """A commit of environment.json, with the names of pytest-benchmark."""
-    return {
-        "id": "unversioned" if commit is None else commit.removesuffix("-dirty"),
-        "time": None,
-        "author_time": None,
-        "dirty": commit is not None and commit.endswith("-dirty"),
-        "project": "repro",
-        "branch": "(unknown)",
-    }
 
 
 def _cases(file: Path) -> list[dict[str, Any]]:

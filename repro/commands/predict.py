@@ -30,7 +30,7 @@ from ..paper.arithmetic import paper_gpu, recipe_of
 from ..paper.custom_gpu import custom_gpu
 from ..paper.gpus import CustomGpu
 from ..paper.settings import NAIVE
-from ..paper.tables import Cell, all_cells
+from ..paper.tables import Cell, all_cells, cells
 from ..predict import fits, report, scores, traces
 from ..predict.fits import here, load_probes
 from ..predict.forecast import forecast, ranked
@@ -304,15 +304,15 @@ def _tables(format: Format, names: set[str], asked: DaysAsked) -> int:
             f"{listing([str(run.folder) for run in asked.runs])} has measured days of no cell of Tables 1 and 4: with "
             "--gpu or --probes the trials of its machine stand beside their predictions"
         )
-    rows = [_cell(known[recipe_of(cell.model).id], cell) for cell in all_cells() if cell.model in names]
+    there = all_cells() if format in FOR_MACHINES else cells("1")
+    rows = [_cell(known[recipe_of(cell.model).id], cell) for cell in there if cell.model in names]
     if format in FOR_MACHINES:
         print(render(rows, format))
         return 0
-    there = [row for row in rows if row["table"] == "1"]
     ratios = [
-        row["predicted_authors_days"] / row["expected_days"]
-        for row in there
-        if row["predicted_authors_days"] and row["expected_days"]
+        row["predicted_authors_days"] / row["printed_days"]
+        for row in rows
+        if row["predicted_authors_days"] and row["printed_days"]
     ]
     answer = (
         f"Table 1 predicted for {WHOSE[asked.stack]} stack, with the fastest settings of the search: in the median the "
@@ -320,15 +320,15 @@ def _tables(format: Format, names: set[str], asked: DaysAsked) -> int:
         if ratios
         else "No cell of Table 1 has printed days and is predicted to train."
     )
-    signs = report.signs(row["origin"] for row in there)
+    signs = report.signs(row["origin"] for row in rows)
     traced = report.from_traces(traces.of_stack(asked.stack))
     notes = [f"True days, predicted {traced}; a dash is infeasible{f'; {signs}' if signs else ''}."]
-    if others := sum(row["measured_days"] is not None and row["origin"] != "measured" for row in there):
+    if others := sum(row["measured_days"] is not None and row["origin"] != "measured" for row in rows):
         notes.append(
             f"{counted(others, 'cell')} {were(others)} measured on another stack: csv and json have these days."
         )
     notes.append("csv and json also have Table 4, the printed days and the intervals.")
-    print(people(answer, report.grid(there), notes, format))
+    print(people(answer, report.grid(rows), notes, format))
     return 0
 
 

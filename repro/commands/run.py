@@ -153,8 +153,8 @@ def driver_of(asked: Asked, node: Node | None = None) -> Driver:
 def _follow(node: Node, asked: Asked) -> int:
     """Takes part in node 0's run, with a folder of its own for logs: several nodes may share one file system."""
     from ..machine.stack import trial_environment
-    from ..measure.follower import follow
     from ..measure.launcher import ForkServer
+    from ..measure.nodes import follow
 
     folder, devices = asked.out, asked.devices
     _fitness(devices)

@@ -13,6 +13,8 @@ from ..formats import Format, as_json, prose, render, significant
 from ..models import gan
 from ..paper.gpus import Gpu, by_name
 from ..paper.tables import quantities
+from ..printout import people
+from ..run.results import REPORT
 from ..validity import cpu_disturbance
 from .specification import T4, T4_2_CPUS, T4_16_CPUS, V100, TimedTraining, Training, lab_runs
 
@@ -24,7 +26,7 @@ _FIGURES = {"fp32_tflops": "fp32 TFLOP/s", "fp16_tflops": "fp16 tensor TFLOP/s",
 
 
 def report(first: TimedTraining, all: TimedTraining, gpu: Gpu | None, format: Format) -> str:
-    """Return the results of the experiment. CSV has only the predictions."""
+    """Return the results of the experiment. Text and CSV have only the predictions."""
     predicted, epochs, compared = predictions(first, all), epochs_of(first, all), ratios(first, all, gpu)
     if format == "csv":
         return render(predicted, "csv")
@@ -32,18 +34,25 @@ def report(first: TimedTraining, all: TimedTraining, gpu: Gpu | None, format: Fo
         tables = {"predictions": predicted, "epochs": epochs, "why": reasons(all), "ratios": compared}
         return as_json({"trainings": [asdict(first), asdict(all)], **tables})
 
+    def shown(rows: list[Row]) -> list[Row]:
+        return [row | ({"error": f"{row['error']:+.1%}"} if "error" in row else {}) for row in rows]
+
     def table(title: str, rows: list[Row]) -> list[str]:
-        shown = [row | ({"error": f"{row['error']:+.1%}"} if "error" in row else {}) for row in rows]
-        return [f"## {title}" if format == "markdown" else title.upper(), render(shown, format)]
+        return [f"## {title}", render(shown(rows), format)]
 
     ours, busy = predicted[-1], [cpu_disturbance(each.busy_cpus) for each in (first, all)]
     one, many, took = (significant(ours[key]) for key in ("first_epoch_s", "predicted_s", "measured_s"))
+    answer = f"One epoch of {one} s predicts {many} s for {ours['epochs']}, which took {took} s: {ours['error']:+.1%}."
+    disturbed = [f"Meanwhile {others}: an epoch may have taken longer than alone." for others in busy if others]
+    if format == "text":
+        more = f"{REPORT} and --format markdown say why the first epoch differs, and compare two machines."
+        return people(answer, shown(predicted), [reasons(all)[0], more, *disturbed[:1]], format)
     parts = [
-        "# The lab's experiment" if format == "markdown" else "",
-        f"One epoch of {one} s predicts {many} s for {ours['epochs']}, which took {took} s: {ours['error']:+.1%}.",
+        "# The lab's experiment",
+        answer,
         prose(what(first.what, all.what.epochs), format),
         *(prose(f"Note: {another}.", format) for another in [of_another()] if another),
-        *(f"Meanwhile {others}: an epoch may have taken longer than alone." for others in busy if others),
+        *disturbed,
         *table("Prediction", predicted),
         "later epoch: the mean of those after the first. The last row was measured here, the others are the report's.",
         *table("Why the first epoch differs", epochs),
@@ -51,7 +60,7 @@ def report(first: TimedTraining, all: TimedTraining, gpu: Gpu | None, format: Fo
         *table("Two machines", compared),
         "predicted: by what the machines can do; error: that of the prediction, against the time of all epochs.",
     ]
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(parts)
 
 
 def what(training: Training, epochs: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -125,18 +125,31 @@ def state(local: int) -> dict[str, float | None] | None:
     return found
 
 
-def energy(local: int) -> float | None:
-    """Return the joules that a process's `local`-th GPU, see `state`, has taken since its driver started; None for a
-    MIG slice, whose counter is the whole GPU's, and where the GPU has no counter (Volta was the first). It is brought
-    up to date every 20 to 100 ms."""
+def counters(local: int) -> dict[str, float]:
+    """Return what a process's `local`-th GPU, see `state`, has counted since its driver started: the `joules` that it
+    took, and the seconds that heat (`too_hot`) and the limits of its board (`short_of_power`) held its clocks down.
+    Those that it does not report are left out (joules are from Volta on), all of a MIG slice: they are the whole GPU's.
+    The joules are brought up to date every 20 to 100 ms."""
+    found: dict[str, float] = {}
     try:
         import pynvml as nvml
 
         nvml.nvmlInit()
         handle, whole = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
-        return nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3 if handle is whole else None
     except Exception:  # as above
-        return None
+        return found
+    # The fields that count clock events would tell more, but have other numbers in other versions of the driver.
+    questions = {
+        "joules": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3,
+        "too_hot": lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL).violationTime / 1e9,
+        "short_of_power": lambda: (
+            nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_BOARD_LIMIT).violationTime / 1e9
+        ),
+    }
+    for name, ask in questions.items() if handle is whole else ():
+        with suppress(Exception):  # as above
+            found[name] = ask()
+    return found
 
 
 def memory(local: int) -> tuple[int, int | None] | None:

@@ -96,6 +96,10 @@ class Stream:
         except ValueError:
             raise ServerDiedError(f"the fork server speaks as none does: {line[:40]!r}") from None
 
+    def answered(self) -> bool:
+        """Return whether there is something to receive."""
+        return bool(self._buffer or select.select([self._connection], [], [], 0)[0])
+
     def begin(self, job: Job) -> None:
         """Have the server run a job. It receives later messages after the job."""
         self.send(asdict(job))
@@ -227,6 +231,11 @@ class ForkServer:
             os.close(self._opened(Path(job.log)))  # the ranks open it again, following no link
         with self._listening() as stream:
             stream.begin(replace(job, methods=self.methods))
+
+    def answered(self) -> bool:
+        """Return whether the job that was begun has ended, so that `outcomes` need not wait."""
+        with self._listening() as stream:
+            return stream.answered()
 
     def outcomes(self, job: Job) -> list[RankOutcome]:
         """Wait for the outcomes of the job that was begun, one per rank."""

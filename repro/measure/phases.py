@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
@@ -141,18 +141,27 @@ def measure(
     if compiled:
         _end_compiler()
     clocks = {name: Clock(rank.device) for name in PARTS}
-    power = _Power(rank)
+    counters = _Counters(rank)
 
     def tell_authors() -> None:
         """Report the authors' times: they stay valid if what follows, which keeps gradients, lacks memory."""
         rank.report(Report(authors={name: clocks[name].read()[0] for name in ("with", "update")}))
 
     synced: dict[str, list[float]] = {name: [] for name in PARTS}
+    watts: dict[str, list[float]] = {name: [] for name in PARTS}
+
+    def synchronise(name: str, work: Callable[[], Any]) -> None:
+        """Time a part. Take the power of a long one: to ask between short ones would let the GPU rest."""
+        counted = _Counters(rank) if median(read[name][1]) >= _LEAST_SECONDS else None
+        synced[name].append(synchronised(rank.device, work))
+        if counted is not None and (power := counted.rates().get("joules")) is not None:
+            watts[name].append(power)
+
     with rank.timed():
         timed.rounds(lambda name, work: clocks[name].part(work), tell_authors)
         read = {name: clock.read() for name, clock in clocks.items()}
-        timed.rounds(lambda name, work: synced[name].append(synchronised(rank.device, work)))
-    mean_power = power.mean()
+        timed.rounds(synchronise)
+    rates = counters.rates()
     peak_bytes = peak.bytes()
     state = _state_at_work(rank, timed.micro_step(reduce=True), median(synced["with"]))
     built.update()
@@ -173,9 +182,10 @@ def measure(
         synchronised=synced,
         warm_up=warm_up,
         peak_memory=peak_bytes,
-        mean_power=mean_power,
+        mean_power=rates.pop("joules", None),
+        part_power={name: mean(rounds) for name, rounds in watts.items() if rounds},
         graphs=graphs,
-        gpu_state=state,
+        gpu_state=state and {**state, **rates},
         skipped_updates=timed.skipped,
         losses=losses,
         trained_losses=trained_losses,
@@ -249,26 +259,26 @@ class _Timed:
         return _numbers(self.losses[before:])
 
 
-class _Power:
-    """The mean power of this rank's GPU, by its energy counter, from here to `mean`."""
+class _Counters:
+    """What this rank's GPU counts, see `nvml.counters`, from here to `rates`."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        self._joules, self._started = self._read(), time.perf_counter()
+        self._before, self._started = self._read(), time.perf_counter()
 
-    def _read(self) -> float | None:
+    def _read(self) -> dict[str, float]:
         if not self._rank.cuda or self._rank.interleaved:  # the GPU then works for others as well
-            return None
+            return {}
         wait(self._rank.device)
-        return nvml.energy(self._rank.local)
+        return nvml.counters(self._rank.local)
 
-    def mean(self) -> float | None:
-        """Return the watts, once all work is done; None on a CPU, where they are not known, and for less than the
-        counter resolves."""
-        joules, seconds = self._read(), time.perf_counter() - self._started
-        if joules is None or self._joules is None or seconds < _LEAST_SECONDS:
-            return None
-        return (joules - self._joules) / seconds
+    def rates(self) -> dict[str, float]:
+        """Return how fast each counter rose, in one per second, once all work is done: of joules the watts. Empty for
+        less time than the counters resolve."""
+        now, seconds = self._read(), time.perf_counter() - self._started
+        if seconds < _LEAST_SECONDS:
+            return {}
+        return {name: (now[name] - before) / seconds for name, before in self._before.items() if name in now}
 
 
 def _numbers(losses: list[torch.Tensor]) -> list[float | None]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from repro.machine import nvml
-from repro.machine.cluster import local_address
 from repro.machine.host import usable_cpus
 
 from .interleaving import TimeSlot
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 SEED = 20240921
+_FOREVER = timedelta(days=1)  # the trial's time limit ends a hang
 STACK_STARTED = time.time()  # epoch; ranks are forked from a server that imported this with the stack
 
 
@@ -87,19 +87,24 @@ class Rank:
             if not self.cuda:
                 _start_gloo()
             return
-        if (name := interface(self.rendezvous)) is not None:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-        store = None
-        if _is_file(self.rendezvous):  # a file:// address would be cut at # and ?, which a folder's name may have
+        if self.rendezvous.startswith("/"):
+            name: str | None = "lo"
             file: Any = os.fsencode(self.rendezvous)  # a path may be no UTF-8
-            store = dist.FileStore(file, self.world)  # type: ignore[attr-defined]
+            store: Any = dist.FileStore(file, self.world)  # type: ignore[attr-defined]
+        else:
+            place = urlsplit(self.rendezvous)
+            name = interface(place.fragment)
+            host: Any = place.hostname
+            nodes = dist.TCPStore(host, place.port or 0, timeout=_FOREVER, wait_for_workers=False)  # type: ignore[attr-defined]
+            store = dist.PrefixStore(place.path, nodes)  # type: ignore[attr-defined]
+        if name is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if self.cuda else "gloo",
-            init_method=None if store is not None else self.rendezvous,
             store=store,
             rank=self.index,
             world_size=self.world,
-            timeout=timedelta(days=1),  # the trial's time limit ends a hang
+            timeout=_FOREVER,
             device_id=self.device if self.cuda else None,
         )
 
@@ -160,7 +165,7 @@ def _start_gloo() -> None:
     def start() -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         store = dist.HashStore()  # type: ignore[attr-defined]
-        _started.append(dist.ProcessGroupGloo(store, 0, 1, timedelta(days=1)))
+        _started.append(dist.ProcessGroupGloo(store, 0, 1, _FOREVER))
 
     def starting(*given: Any, **named: Any) -> Any:
         start()
@@ -183,19 +188,10 @@ def _fill_scattered(rank: int) -> None:
     dist.reduce_scatter_tensor = filling
 
 
-def _is_file(rendezvous: str) -> bool:
-    """Return whether the ranks meet in a file, which those of one machine do."""
-    return rendezvous.startswith("/")
-
-
-def interface(rendezvous: str) -> str | None:
-    """Return the network interface by which this node reaches the others; None where unknown. gloo would take the one
-    of the host's name, which means 127.0.1.1 on many systems."""
+def interface(address: str) -> str | None:
+    """Return the network interface with this address; None where there is none. gloo would take the one of the host's
+    name, which means 127.0.1.1 on many systems."""
     import psutil
 
-    if _is_file(rendezvous):
-        return "lo"
-    place = urlsplit(rendezvous)
-    own = local_address(place.hostname, place.port)
-    names = (name for name, found in psutil.net_if_addrs().items() if own in {each.address for each in found})
-    return next(names, None)
+    found = psutil.net_if_addrs().items()
+    return next((name for name, addresses in found if address in {each.address for each in addresses}), None)

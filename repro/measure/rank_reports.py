@@ -37,7 +37,8 @@ class Report:
 @dataclass(frozen=True)
 class Measured:
     """The times of a rank: all parts by the host's clock, by the device's, and synchronised. `uncounted` says why
-    launches were not counted on a GPU. `mean_power` is the GPU's in watts while the rounds were timed."""
+    launches were not counted on a GPU. `mean_power` is the GPU's in watts while the rounds were timed,
+    `part_power` that of each part which lasts long enough for its counter."""
 
     host: Times
     device: Times
@@ -45,6 +46,7 @@ class Measured:
     warm_up: float
     peak_memory: int
     mean_power: float | None = None
+    part_power: dict[str, float] = field(default_factory=dict)
     graphs: dict[str, int] | None = None
     gpu_state: GpuState | None = None
     skipped_updates: int = 0

@@ -59,9 +59,9 @@ class Job:
     scheduler that interleaves this job with others. With `projected` the other ranks of `world` are never started, and
     collectives return at once; `set_aside` are bytes of each GPU that they leave free. The sender fills in the rest:
     `world` counts the ranks of all nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`:
-    a file's absolute path on one machine, else an init_method of torch.distributed. `own` is the recipe of one's own
-    that the arguments name. `methods` are the user's, which settings may name: the fork server's client knows their
-    files from its command line.
+    a file's absolute path on one machine, else tcp://HOST:PORT/PREFIX#ADDRESS, keys of the nodes' store and this node's
+    own address. `own` is the recipe of one's own that the arguments name. `methods` are the user's, which settings may
+    name: the fork server's client knows their files from its command line.
     """
 
     call: str

@@ -25,7 +25,7 @@ from repro.validity import gpu_disturbance, larger_may_fit
 from .. import models
 from ..models.recipe import Recipe, divisors
 from .launcher import ForkServer, ServerDiedError
-from .leader import AGAIN, Leader
+from .nodes import AGAIN, Leader
 from .rank_reports import Measured, Report
 from .server import Job, RankOutcome
 
@@ -38,7 +38,7 @@ class Bench:
     takes to connect several: projected ranks, which connect to none, leave them free. Every trial ends
     with `trained` training steps at the peak learning rate, whose losses are kept."""
 
-    server: ForkServer | Leader
+    server: ForkServer
     stack: support.Stack
     gpu: Gpu | None
     logs: Path
@@ -446,6 +446,7 @@ def _take(outcomes: list[RankOutcome], trial: Trial, bench: Bench, record: Recor
         record.warnings.append(f"{skipped} timed updates were skipped by the fp16 loss scale, and count too short")
     record.observed.gpu_state = [rank.gpu_state for rank in ranks] if bench.cuda else None
     record.observed.mean_power = [rank.mean_power for rank in ranks] if bench.cuda else None
+    record.observed.part_power = [rank.part_power for rank in ranks] if bench.cuda else None
     record.observed.launches = ranks[0].launches
     if reason := ranks[0].uncounted:
         record.warnings.append(f"kernel launches were not counted: {reason}")
@@ -463,7 +464,7 @@ def _take(outcomes: list[RankOutcome], trial: Trial, bench: Bench, record: Recor
         record.observed.extrapolation_error = record.derived.true_step / median(record.observed.whole_steps) - 1
 
 
-def compile_adam(server: ForkServer | Leader, host: bool, logs: Path) -> Obstacle | None:
+def compile_adam(server: ForkServer, host: bool, logs: Path) -> Obstacle | None:
     """Compile DeepSpeed's Adam into each node's build cache, for the GPU or for the `host` with offloaded states.
 
     Return why compiling failed, else None. Any other failure is left to the trial, which reports it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product, starmap
 from typing import Literal, get_args
 
@@ -109,7 +110,7 @@ class Settings:
         """Return whether any memory-saving method is on. Offloading is only used with sharding."""
         return self.checkpointing or self.sharding != "none"
 
-    @property
+    @cached_property
     def library(self) -> Literal["torch", "deepspeed", "fsdp"]:
         """Return the library that wraps the model: DistributedDataParallel, DeepSpeed's ZeRO or fully_shard."""
         return {"none": "torch", "zero": "deepspeed", "fsdp": "fsdp"}[self.sharding.split("_")[0]]  # type: ignore[return-value]

@@ -178,6 +178,12 @@ def published_settings() -> tuple[PublishedSettings, ...]:
 
 
 @read_once
+def settings_by_place() -> Mapping[Place, PublishedSettings]:
+    """Return the row of Appendix J of each cell that has one."""
+    return {row.place: row for row in published_settings()}
+
+
+@read_once
 def printed_recipes() -> Mapping[str, PrintedRecipe]:
     """Return the rows of Table 3, by model. Raise UserError if the file is broken or lacks a model."""
     return read_csv(PrintedRecipe, "table3.csv", ("model",), _known_model, models.NAMES)

@@ -12,7 +12,7 @@ from repro.formats import SECONDS_A_DAY, Interval
 from repro.machine.support import bf16_obstacle, compiles, fits_papers_hosts
 from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.settings import NAIVE, Settings, search_space
-from repro.paper.tables import Cell, PublishedSettings, published_settings
+from repro.paper.tables import Cell, PublishedSettings, settings_by_place
 
 from .. import models
 from ..models.recipe import Recipe, sharing
@@ -82,7 +82,8 @@ def forecast(
             f"the replication batch of {recipe.name}, {recipe.batch_size}, does not divide by {machine.world} "
             f"GPUs{apart}: take a number that divides it, such as {sharing([recipe.batch_size], machine.world)}"
         )
-    recipe = replace(recipe, precision=settings.precision_of(recipe.precision))
+    if (precision := settings.precision_of(recipe.precision)) != recipe.precision:
+        recipe = replace(recipe, precision=precision)
     obstacle = bf16_obstacle(recipe, machine.capability) if machine.capability else None
     if obstacle is not None:
         return Forecast(recipe.id, machine, settings, 0, obstacle.reason)
@@ -194,7 +195,7 @@ def best_of_search(cell: Cell, stack: Traced) -> Forecast:
 
 def printed_row(cell: Cell) -> PublishedSettings | None:
     """Return the row of Appendix J with a cell's settings; None for Table 4, and where there is none."""
-    return None if cell.table == "4" else {row.place: row for row in published_settings()}.get(cell.place)
+    return None if cell.table == "4" else settings_by_place().get(cell.place)
 
 
 def _choices(cell: Cell, stack: Traced) -> list[Forecast]:

@@ -121,7 +121,7 @@ def cell_row(cell: Cell, best: Forecast) -> dict[str, Any]:
         "gpu": cell.gpu,
         "gpus": cell.gpus,
         "state": cell.state,
-        "expected_days": cell.days,
+        "printed_days": cell.days,
         "predicted_days": best.days and best.days.value,
         "predicted_days_low": best.bounds and best.bounds[0],
         "predicted_days_high": best.bounds and best.bounds[1],

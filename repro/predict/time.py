@@ -124,20 +124,25 @@ class TimedStep:
         return replace(self, micro=self.micro.scaled(factor), update=factor * self.update)
 
 
-@cache
 def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -> tuple[Segment, ...]:
     """Return a micro-step's stretches in order: the layers forward, the rest of the model forward and backward, the
     layers backward, each after its recomputation by checkpointing. FSDP supplies weights in half precision."""
-    skipped = {"memory" if compiled else "fused", "weight_cast" if settings.library == "fsdp" else ""}
+    skipped = "memory" if compiled else "fused", "weight_cast" if settings.library == "fsdp" else ""
+    keeps_products = "selective_checkpointing" in settings.parts
+    return _stretches(trace, examples, skipped, settings.checkpointing, keeps_products)
+
+
+@cache  # many settings share them
+def _stretches(
+    trace: Trace, examples: int, skipped: tuple[str, ...], checkpointing: bool, keeps_products: bool
+) -> tuple[Segment, ...]:
 
     def stretch(part: Block, *phases: str) -> Segment:
         flops: dict[str, float] = defaultdict(float)
         moved: dict[str, float] = defaultdict(float)
         kernels = 0.0
-        for key, line in part.costs.items():
-            phase, _, rest = key.partition("/")
-            kind, _, unit = rest.rpartition("/")
-            if not unit or kind in skipped or phase not in phases:
+        for phase, kind, unit, line in part.of_phases:
+            if kind in skipped or phase not in phases:
                 continue
             amount = part.count * line.at(examples)
             if unit == "kernels":
@@ -152,13 +157,13 @@ def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -
         tensors = part.count * part.cost("tensors").fixed if backward else 0.0
         return Segment(arithmetic, only_moved, kernels, tensors, backward)
 
-    forward = ("forward",) if settings.checkpointing else ("forward", "returned")
+    forward = ("forward",) if checkpointing else ("forward", "returned")
     found = [stretch(part, *forward) for part in trace.layers]
     found += [stretch(trace.rest, "forward", "returned"), stretch(trace.rest, "backward")]
     for part in reversed(trace.layers):
-        if settings.checkpointing:
+        if checkpointing:
             again = stretch(part, "forward")
-            if "selective_checkpointing" in settings.parts:  # results of products and of attention are kept
+            if keeps_products:  # results of products and of attention are kept
                 again = replace(again, arithmetic=())
             found.append(again)
         found.append(stretch(part, "backward"))
@@ -185,13 +190,13 @@ class StepModel:
         """Return a micro-step that reduces gradients. A matrix product computes and moves bytes at the same time: the
         longer of the two decides, which fits the measured steps better than the root of the sum of their squares."""
         compiled = compiles(self.recipe, self.settings)
-        rates, bandwidth = self.rates, self._bandwidth
+        rates, bandwidth, speed = self.rates, self._bandwidth, cache(self._speed)
         in_loops = self.machine.bandwidth * rates.fused if compiled else bandwidth
         timed = tuple(
             Timed(
                 each,
                 sum(
-                    max(flops / self._speed(kind, each.backward), bytes_ / bandwidth)
+                    max(flops / speed(kind, each.backward), bytes_ / bandwidth)
                     for kind, flops, bytes_ in each.arithmetic
                 ),
                 each.moved / in_loops,

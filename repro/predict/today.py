@@ -4,6 +4,7 @@ without them."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from repro.console import UserError
@@ -43,30 +44,35 @@ class Today:
 
 def today(recipe: Recipe, machine: Machine, constants: Constants, stack: Traced) -> Today:
     """Predict the fastest settings with and without parts on a machine."""
-    usual = ranked(forecast(recipe, machine, each, constants, stack) for each in search_space(machine.world))
+
+    @cache  # parts are added to several starts, and twice, so that many settings come again
+    def predicted(settings: Settings) -> Forecast:
+        return forecast(recipe, machine, settings, constants, stack)
+
+    @cache
+    def more(settings: Settings) -> list[tuple[str, ...]]:
+        return applicable(recipe, settings, machine.world, machine.capability)
+
+    def grown(start: Forecast, exact_only: bool) -> Forecast:
+        """Add what is predicted to bring most, again and again, as long as one brings something."""
+        best = start
+        while best.days is not None:
+            settings = best.settings
+            tried = [
+                predicted(replace(settings, parts=in_order([*settings.parts, *added])))
+                for added in more(settings)
+                if not exact_only or exact(added)
+            ]
+            found = ranked(tried)[0] if tried else best
+            if found.days is None or not is_worth(found.days.value, best.days.value):
+                break
+            best = found
+        return best
+
+    usual = ranked(map(predicted, search_space(machine.world)))
     starts = [each for each in usual if each.feasible][:_STARTS] or usual[:1]
-
-    def best(exact_only: bool) -> Forecast:
-        return ranked(_grown(recipe, each, constants, stack, exact_only) for each in starts)[0]
-
-    return Today(usual[0], best(True), best(False))
-
-
-def _grown(recipe: Recipe, start: Forecast, constants: Constants, stack: Traced, exact_only: bool) -> Forecast:
-    """Add what is predicted to bring most, again and again, as long as one brings something."""
-    best, machine = start, start.machine
-    while best.days is not None:
-        settings = best.settings
-        tried = [
-            forecast(recipe, machine, replace(settings, parts=in_order([*settings.parts, *added])), constants, stack)
-            for added in applicable(recipe, settings, machine.world, machine.capability)
-            if not exact_only or exact(added)
-        ]
-        found = ranked(tried)[0] if tried else best
-        if found.days is None or not is_worth(found.days.value, best.days.value):
-            break
-        best = found
-    return best
+    same, every = (ranked(grown(each, only) for each in starts)[0] for only in (True, False))
+    return Today(usual[0], same, every)
 
 
 def peak_bytes(record: Record, micro_batch: int) -> float | None:
@@ -108,12 +114,12 @@ def table_1(names: set[str]) -> list[tuple[Cell, Today]]:
 def row(found: Today) -> dict[str, Any]:
     """Return the predicted days with free lunch, with exact parts and with all, and the settings."""
     return {
-        "free lunch, predicted days": found.free_lunch.days and found.free_lunch.days.value,
-        "modern:exact, predicted days": found.exact.days and found.exact.days.value,
-        "modern, predicted days": found.all.days and found.all.days.value,
-        "times faster": None if found.speed is None else f"{found.speed:.2f}",
-        "MBS": found.free_lunch.micro_batch or None,
-        "MBS modern": found.all.micro_batch or None,
-        "free lunch settings": found.free_lunch.settings.id if found.free_lunch.feasible else None,
-        "modern settings": found.all.settings.id if found.all.feasible else None,
+        "free_lunch_days": found.free_lunch.days and found.free_lunch.days.value,
+        "exact_days": found.exact.days and found.exact.days.value,
+        "modern_days": found.all.days and found.all.days.value,
+        "times_faster": found.speed,
+        "micro_batch": found.free_lunch.micro_batch or None,
+        "modern_micro_batch": found.all.micro_batch or None,
+        "free_lunch_settings": found.free_lunch.settings.id if found.free_lunch.feasible else None,
+        "modern_settings": found.all.settings.id if found.all.feasible else None,
     }

@@ -80,6 +80,13 @@ class Block:
     units: int
     costs: dict[str, Linear]
 
+    @cached_property
+    def of_phases(self) -> tuple[tuple[str, str, str, Linear], ...]:
+        """Return the costs of phases, each with its phase, kind and unit."""
+        split = ((*key.partition("/")[::2], line) for key, line in self.costs.items())
+        found = ((phase, *rest.rpartition("/")[::2], line) for phase, rest, line in split)
+        return tuple(each for each in found if each[2])
+
     def cost(self, key: str) -> Linear:
         """Return a cost by name, zero if the part has none."""
         return self.costs.get(key, NOTHING)

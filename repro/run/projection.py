@@ -92,6 +92,7 @@ class Projection:
             seen,
             gpu_state=seen.gpu_state and seen.gpu_state[:1],
             mean_power=seen.mean_power and seen.mean_power[:1],
+            part_power=seen.part_power and seen.part_power[:1],
             peak_memory=seen.peak_memory if size == most else None,
             whole_steps=None,
             extrapolation_error=None,

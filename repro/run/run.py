@@ -19,8 +19,8 @@ from ..machine.imports import Imports
 from ..machine.packages import installed_packages
 from ..machine.stack import trial_environment
 from ..measure.launcher import ForkServer, ServerDiedError, StackError
-from ..measure.leader import Leader
 from ..measure.method import MethodFile
+from ..measure.nodes import Leader
 from ..measure.rank import SEED
 from ..measure.trial import Bench, run_trial
 from ..paper.settings import Settings
@@ -69,9 +69,12 @@ class Run:
         self.results = Results(folder)
         self._packages = installed_packages()
         self._variables = trial_environment(self.devices)
-        server = ForkServer(self.results.logs / "server.log", self._variables, methods=methods)
+        log = self.results.logs / "server.log"
+        server = ForkServer(log, self._variables, methods=methods)
+        if node is not None:
+            server = Leader(node, every_device(self.devices), log, self._variables, methods=methods)
         self.bench = Bench(
-            server=server if node is None else Leader(node, server, every_device(self.devices)),
+            server=server,
             stack=environment.stack(self.devices, self._packages),
             gpu=gpu_of(self.devices),
             logs=self.results.logs,

@@ -90,7 +90,7 @@ class TrainingRank(Rank):
         if dist.is_initialized():
             return
         place = self.place
-        name = "lo" if place.locals == place.world else interface(f"tcp://{place.host}:{place.port}")
+        name = "lo" if place.locals == place.world else interface(cluster.local_address(place.host, place.port))
         if name is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         dist.init_process_group(

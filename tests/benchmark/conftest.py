@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -80,12 +79,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             "trial",
             [
                 pytest.param(
-                    asdict(trial),  # plain, so that benchmark.json can hold it
-                    id=trial.id,
-                    marks=pytest.mark.benchmark(group=_group(trial), timer=ReplayClock()),
+                    trial.id, id=trial.id, marks=pytest.mark.benchmark(group=_group(trial), timer=ReplayClock())
                 )
                 for trial in driver.run.trials
             ],
+            indirect=True,  # what benchmark.json has of it is its id
         )
     if "searched" in metafunc.fixturenames:
         searches = driver.searches
@@ -112,6 +110,11 @@ def driver(request: pytest.FixtureRequest) -> Driver:
     found = driver_in(request.config)
     assert found is not None
     return found
+
+
+@pytest.fixture
+def trial(driver: Driver, request: pytest.FixtureRequest) -> Trial:
+    return next(trial for trial in driver.run.trials if trial.id == request.param)
 
 
 @pytest.fixture

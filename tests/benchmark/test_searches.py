@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from repro.commands.driver import Driver
+from repro.run.parts_search import ModernSearch
 
 
 def test_modern(searched: tuple[str, int], driver: Driver) -> None:
-    records = driver.search(*searched)
+    records = ModernSearch(driver.run, driver.reporter, *searched).go()
     if not records:
         pytest.skip("free lunch did not run, to which parts are added")
     if crashed := [record for record in records if record.status == "crashed"]:

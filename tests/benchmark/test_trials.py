@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from replay import ReplayClock
 
@@ -12,8 +10,10 @@ from repro.datafile import to_json
 from repro.record import Trial
 
 
-def test_trial(trial: dict[str, Any], driver: Driver, clock: ReplayClock, request: pytest.FixtureRequest) -> None:
-    record = driver.measure(Trial(**trial))
+def test_trial(trial: Trial, driver: Driver, clock: ReplayClock, request: pytest.FixtureRequest) -> None:
+    earlier = driver.run.finished(trial)
+    record = earlier or driver.run.record(trial)
+    driver.reporter.trial(trial, record, earlier is not None)
     if record is None:
         pytest.skip("the time budget does not suffice; the same command with a larger --budget goes on here")
     if record.status == "crashed" and record.origin == "measured":

@@ -20,7 +20,7 @@ from .case import Case, Running, fault, finished
 
 LONG = ("run", "--models", "vit", "--processes", "1", "--methods", "naive", "--steps", "100000")
 TORCHRUN = ("-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--local-addr", "127.0.0.1", "--nnodes", "2")
-GONE_SECONDS = 120.0 + 30.0  # all nodes end within two minutes; the rest is for what a busy machine adds
+GONE_SECONDS = 60.0 + 90.0  # all nodes end within a minute; the rest is for what a busy machine adds
 
 
 def _torchruns(case: Case, folders: Sequence[Path]) -> list[Running]:
