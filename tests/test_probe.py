@@ -288,7 +288,7 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
     assert "counts.1.copy is -1, not a positive number" in refusal("predict", "--probes", str(broken))
     found["counts"]["1"]["copy"] = None
     broken.write_text(json.dumps(found))
-    assert "counts.1.copy is null" in refusal("predict", "--probes", str(broken))
+    assert "Expected `float`, got `null` - at `$.counts[...].copy`" in refusal("predict", "--probes", str(broken))
     found["counts"]["1"] |= {"copy": 1e10, "bf16": None}
     broken.write_text(json.dumps(found))
     assert "counts.1.bf16 is null, where the device has bf16" in refusal("predict", "--probes", str(broken))
@@ -298,4 +298,4 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
         output = refusal("predict", "--probes", str(broken))
         assert f"counts.1.launch is {far}, not a positive number from 1e-20 to 1e+20" in output
     broken.write_text(json.dumps(found | {"counts": []}))
-    assert "counts is []" in refusal("predict", "--probes", str(broken))
+    assert "Expected `object`, got `array` - at `$.counts`" in refusal("predict", "--probes", str(broken))
