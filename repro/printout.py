@@ -20,16 +20,22 @@ def add_output(parser: argparse.ArgumentParser, formats: tuple[Format, ...] = FO
 
 
 def people(
-    answer: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str], format: Format, every: bool = False
+    answer: str,
+    rows: Sequence[Mapping[str, Any]],
+    notes: Sequence[str],
+    format: Format,
+    every: bool = False,
+    whole: str = "--all shows all",
 ) -> str:
-    """Return an answer, a table without empty columns that fits a screen, or has all rows for `every`, and notes."""
+    """Return an answer, a table without empty columns that fits a screen, or has all rows for `every`, and notes.
+    `whole` says where the rows are that it leaves out."""
     shown = rows if every else rows[:MOST_ROWS]
     filled = [key for key in rows[0] if any(row[key] is not None for row in shown)] if rows else []
     names = {key: key.replace("_", " ").replace("-", " ") for key in filled} if format == "text" else {}  # these wrap
-    table = render([{key: row[key] for key in filled} for row in shown], format, headings=names)
+    table = render([{key: row[key] for key in filled} for row in shown], format, headings=names) if rows else ""
     if format == "latex":
         return table
-    left = f"{counted(len(rows) - len(shown), 'more row')}: --all shows all." if len(shown) < len(rows) else ""
+    left = f"{counted(len(rows) - len(shown), 'more row')}: {whole}." if len(shown) < len(rows) else ""
     told = "\n".join(f"- {prose(note, format)}" for note in notes)
     return "\n\n".join(filter(None, [prose(answer, format), table, left, told]))
 

@@ -8,8 +8,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import IO, Any
@@ -29,12 +29,11 @@ from repro.record import RawTimes, Record, Status, Trial, derive
 from repro.run.results import TRIALS, Results
 
 ROOT = Path(__file__).resolve().parent.parent
-UNDRAWN = ROOT / "tests" / "undrawn"
 KEPT = ROOT / "results" / "cpu-2-cores"
-SLOW = {
-    *("torch", "deepspeed", "numpy", "pandas", "pytest", "altair", "vl_convert", "jinja2"),
-    *("importlib.metadata", "tabulate"),
-}
+SLOW = {"torch", "deepspeed", "numpy", "pandas", "pytest", "importlib.metadata", "tabulate"}
+
+
+_PROGRAM = (sys.executable, "-m", "repro")
 
 
 def documentation(*pages: str) -> str:
@@ -42,17 +41,6 @@ def documentation(*pages: str) -> str:
     read = [ROOT / page for page in pages or ("README.md", "CONTRIBUTING.md")]
     read += [] if pages else sorted((ROOT / "docs").glob("*.md"))
     return " ".join(" ".join(page.read_text() for page in read).split())
-
-
-_draws = False  # whether a report's page is drawn
-
-
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Within, commands draw a report's page, which takes seconds: for tests that look at it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[__name__], "_draws", True)
-        yield
 
 
 class _Terminal(io.StringIO):
@@ -78,7 +66,6 @@ def _called(
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(beside):
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["repro", *arguments])
-        patch.setattr(sys, "path", [*([] if _draws else [str(UNDRAWN)]), *sys.path])
         for name, value in variables.items():
             patch.setenv(name, value)
         try:
@@ -98,20 +85,14 @@ def process_of(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python -m repro` with these arguments, started by the command `prefix`."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    command = [*prefix, *_program(), *arguments]
+    command = [*prefix, *_PROGRAM, *arguments]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
-
-
-def _program() -> list[str]:
-    """`python -m repro`, or what does the same and draws nothing. No variable says so, as trials would have it too."""
-    undrawn = f"sys.path.insert(0, {str(UNDRAWN)!r}); runpy.run_module('repro', run_name='__main__', alter_sys=True)"
-    return [sys.executable, *(["-m", "repro"] if _draws else ["-c", f"import runpy, sys; {undrawn}"])]
 
 
 def started(*arguments: str, program: Sequence[str] = (), **variables: str) -> subprocess.Popen[str]:
     """Starts it, or a `program` like it, on the CPU, in a session of its own, to be listened to and stopped."""
     return subprocess.Popen(
-        [*(program or _program()), *arguments],
+        [*(program or _PROGRAM), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

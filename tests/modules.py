@@ -116,9 +116,17 @@ PARTS = {
         *("benchmarks", "tools"),
     ),
     "answers": (
-        *("repro/report", "repro/claims", "repro/survey", "repro/money", "repro/compare", "repro/lab"),
+        *(
+            "repro/report",
+            "repro/claims",
+            "repro/survey",
+            "repro/money",
+            "repro/compare",
+            "repro/lab",
+            "repro/printout.py",
+        ),
         *("repro/commands", "repro/cli.py", "repro/__main__.py", "repro/__init__.py"),
-        *("repro/console.py", "repro/formats.py", "repro/datafile.py"),
+        *("repro/console.py", "repro/formats.py", "repro/datafile.py", "repro/printout.py"),
     ),
     "measuring": (
         *("repro/measure", "repro/run", "repro/machine", "repro/record.py", "repro/validity.py", "repro/files.py"),

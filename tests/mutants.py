@@ -535,21 +535,21 @@ MUTANTS = {
     # --- Reports and exported files ---
     "chart-axis": Mutant(
         "repro/report/charts.py",
-        'y=_log("days", panel.y, [row["days"] for row in rows], ",~r"),',
-        'y=_log("cost", panel.y, [row["days"] for row in rows], ",~r"),',
-        "tests/test_report.py -k their_costs_and_days",
+        "spots = [(across(x), up(y)) for x, y in zip(xs, ys, strict=True)]",
+        "spots = [(across(x), up(x)) for x, y in zip(xs, ys, strict=True)]",
+        "tests/test_report.py -k marks_stand",
     ),
     "stacked-numbers": Mutant(
         "repro/report/charts.py",
-        'row |= {"middle": (row["start"] + row["end"]) / 2}',
-        'row |= {"middle": row["end"]}',
+        'drawn.append(_text((low + high) / 2, at * 18 + 13, words, class_="on"))',
+        'drawn.append(_text(high, at * 18 + 13, words, class_="on"))',
         "tests/test_report.py -k parts_of_a_bar",
     ),
     "page-without-escapes": Mutant(
-        "repro/report/page.py",
-        "autoescape=True,",
-        "autoescape=False,",
-        "tests/test_hostile.py -k page_without_figures",
+        "repro/report/html.py",
+        "return value if isinstance(value, Html) else Html(escape(visible(str(value))))",
+        "return Html(value)",
+        "tests/test_hostile.py -k page_shows_it",
     ),
     "prose-without-escapes": Mutant(
         "repro/formats.py",

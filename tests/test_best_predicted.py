@@ -151,7 +151,6 @@ def test_a_run_of_the_best_predicted_measures_these_alone_and_an_exhaustive_one_
     assert {"naive", "free_lunch"} < {record.settings for record in ran}
     assert f"mamba on 2 x cpu: {len(ran)} of 23 settings are measured" in done.stderr
     assert f"{len(ran)} trials; about " in done.stderr
-    assert "SEARCH AMONG THE BEST PREDICTED" in done.stdout
     assert f"{len(skipped)} not, as others were predicted to be faster" in (tmp_path / "run" / "report.md").read_text()
     [told] = answer("report", folder)["searches"]
     assert (told["tried"], told["skipped"]) == (len(ran), len(skipped))

@@ -25,7 +25,7 @@ from repro.measure.rank import Rank
 from repro.measure.rank_reports import Measured, Report
 from repro.measure.server import Job, RankOutcome
 from repro.record import Trial
-from repro.report.terminal import notes_on
+from repro.report.trials import notes_on
 from repro.run.progress import Progress
 from repro.validity import cpu_disturbance
 from tests.command_line import record

@@ -31,8 +31,8 @@ from repro.paper.settings import Settings, search_space
 from repro.paper.tables import COUNTS, cells, published_settings, quantities
 from repro.predict.traces import shipped
 from repro.record import Record, Status
-from repro.report.content import compose
 from repro.report.markdown import markdown
+from repro.report.sections import compose
 from repro.run.corrected import corrected_table
 from tests.command_line import ROOT, altered, answer, documentation, record, refusal, repro, results_folder
 

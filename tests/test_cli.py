@@ -28,9 +28,10 @@ from repro.machine.devices import Device
 from repro.machine.host import host
 from repro.models.specification import KEYS
 from repro.paper.gpus import find
-from repro.report.terminal import report
+from repro.report.sections import compose
+from repro.report.terminal import printed
+from repro.run.reading import read
 from repro.run.run import FILES
-from repro.run.verdict import judge_tables
 from tests.command_line import (
     ROOT,
     SLOW,
@@ -41,6 +42,7 @@ from tests.command_line import (
     record,
     refusal,
     repro,
+    results_folder,
     slow_imports,
 )
 
@@ -223,10 +225,12 @@ def test_machines_read_the_same_rows_and_names_in_csv_and_json_without_blanks_an
     assert [name for name in heads if not re.fullmatch(r"[a-z][a-z0-9_]*", name)] == []
 
 
-def test_the_documentation_names_what_json_and_csv_call_differently(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_documentation_names_what_json_and_csv_call_differently(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     pages = documentation()
-    one = record("vit", "naive", 1.0)
-    of_run = [report([one], judge_tables([one], 0.15), None, format) for format in ("csv", "json")]
+    report = compose(read(results_folder(tmp_path / "run", record("vit", "naive", 1.0))))
+    of_run = [printed(report, format) for format in ("csv", "json")]
     heads, (trial,) = of_run[0].splitlines()[0].split(","), json.loads(of_run[1])["trials"]
     assert {*heads}.difference(trial) == {"machine"}
     assert {"device", "count", "nodes"} <= trial.keys()

@@ -20,8 +20,9 @@ from repro.paper.tables import TABLES, Table, cells, published_settings
 from repro.predict.forecast import best_of_search
 from repro.predict.traces import PAPER_STACK, shipped
 from repro.record import Record
-from repro.report.content import Content, compose
+from repro.report.blocks import Grid, Report
 from repro.report.markdown import markdown
+from repro.report.sections import compose
 from repro.run.corrected import corrected_table, summary
 from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
@@ -298,19 +299,20 @@ def test_a_broken_file_of_measured_days_is_reported_by_line_and_path(expected: P
 
 
 @pytest.fixture(scope="module")
-def published() -> Content:
+def published() -> Report:
     return compose()
 
 
-def test_the_report_has_the_corrected_tables_in_a_part_of_their_own(published: Content) -> None:
-    assert [grid.title for grid in published.corrected] == [
+def test_the_report_has_the_corrected_tables_in_a_part_of_their_own(published: Report) -> None:
+    grids = [block for block in published.blocks if isinstance(block, Grid)][2:]
+    assert [grid.title for grid in grids] == [
         f"Table {table}, corrected: predicted days that one would really wait (not the paper's numbers)"
         for table in TABLES
     ]
-    for table, grid in zip(TABLES, published.corrected, strict=True):
-        cells = {row.place: row for row in corrected_table(table, modern=True)}
-        assert sum(len(entries) for _, entries in grid.lines) == 144
-        by_model = dict(grid.lines)
+    for table, grid in zip(TABLES, grids, strict=True):
+        cells = {row.place: row for row in corrected_table(table)}
+        by_model = dict(grid.lines(grid.gpus))
+        assert sum(map(len, by_model.values())) == 144
         one = cells["Pythia-1B", "H100", 8]
         if one.feasible:
             entry = by_model["Pythia-1B"][-1]
@@ -318,7 +320,7 @@ def test_the_report_has_the_corrected_tables_in_a_part_of_their_own(published: C
             assert entry.below.split("\u2013") == one.interval.split("-")
 
 
-def test_the_markdown_report_keeps_the_corrected_tables_apart(published: Content) -> None:
+def test_the_markdown_report_keeps_the_corrected_tables_apart(published: Report) -> None:
     text = markdown(published)
     part = text.split("\n## Days that one would really wait\n")[1].split("\n## ")[0]
     assert "### Table 1, corrected" in part

@@ -8,8 +8,6 @@ import json
 import os
 import re
 import subprocess
-import sys
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,12 +16,7 @@ import pytest
 from repro import files
 from repro.console import UserError
 from repro.machine.build_cache import build_cache
-from repro.report.content import compose
-from repro.report.page import page
-from repro.report.panels import Figure, Panel, Trade
-from repro.report.write import write
-from repro.run.reading import read
-from tests.command_line import ROOT, drawing, process, record, refusal, repro, results_folder
+from tests.command_line import ROOT, process, record, refusal, repro, results_folder
 from tests.price_files import gpu_table, prices, rental_table
 
 KEPT = ROOT / "results" / "cpu-2-cores"
@@ -59,8 +52,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reported(hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
     """What a report of it told, and the folder that it was written to."""
     out = tmp_path_factory.mktemp("reported")
-    with drawing():
-        return process("report", str(hostile), "--out", str(out)), out
+    return process("report", str(hostile), "--out", str(out)), out
 
 
 # Where it writes
@@ -183,13 +175,6 @@ def test_the_page_shows_it_as_text_too_and_charts_are_drawn(
     assert "<img" not in svg, "the labels of a chart"
 
 
-def test_a_page_without_figures_shows_it_as_text_too(hostile: Path) -> None:
-    parsed = Elements()
-    parsed.feed(page(replace(compose(read(hostile)), figures=[])))
-    assert "img" not in parsed.names
-    assert "<img src=x onerror=alert(1)>" in parsed.text
-
-
 def test_csv_holds_no_formula_and_leaves_numbers_as_they_are(hostile: Path, tmp_path: Path) -> None:
     found = repro("report", str(hostile), "--out", str(tmp_path), "--format", "csv")
     rows = {row["recipe"]: row for row in csv.DictReader(io.StringIO(found.stdout))}
@@ -238,43 +223,6 @@ def test_a_price_list_is_text_too(tmp_path: Path) -> None:
     output = refusal("cost", "pythia-1b", "--prices", prices(tmp_path, gpu_table("A\\u202eB")))
     assert "A\\\\u202eB" in output
     assert not STEERS.search(output)
-
-
-# Drawing
-
-
-@pytest.fixture
-def short_of_memory(tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """A report under a limit in which the library that draws cannot start, in a folder with a page of before."""
-    (tmp_path / "report.html").write_text("of a run before")
-    command = 'ulimit -v 4000000; exec "$0" -m repro report "$1" --out "$2"'
-    return subprocess.run(
-        ["bash", "-c", command, sys.executable, str(KEPT), str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_where_drawing_kills_its_process_the_verdict_and_the_markdown_stand(
-    short_of_memory: subprocess.CompletedProcess[str], tmp_path: Path
-) -> None:
-    found = short_of_memory
-    assert found.returncode == 0
-    assert found.stdout.startswith("57 of 57 settings ran on this CPU")
-    (line,) = found.stderr.splitlines()
-    assert line.startswith(f"repro: the report is {tmp_path / 'report.md'}; its page was not drawn: the process that ")
-    assert "was killed by SIG" in line
-    assert "limited to 3906 MiB by ulimit -v" in line
-    assert [path.name for path in tmp_path.iterdir()] == ["report.md"], "no page of before, no file of memory"
-
-
-def test_a_figure_that_cannot_be_drawn_is_one_line(tmp_path: Path) -> None:
-    panel = Panel("computed", "costs", "trades", "cost", [Trade("A100", 1, 0.0, 9.0, "best")], "a file", y="days")
-    written = write(replace(compose(), figures=[Figure("", "costs", "says", [panel])]), tmp_path)
-    assert written.text.is_file()
-    assert "its page was not drawn: ZeroDivisionError: float division by zero; once" in written.message
-    assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
 
 
 # What it builds

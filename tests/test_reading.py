@@ -14,7 +14,7 @@ import pytest
 from repro.console import UserError
 from repro.paper.gpus import find
 from repro.record import Trial
-from repro.report.content import compose
+from repro.report.sections import compose
 from repro.run.reading import history, read
 from repro.validity import contradiction
 from tests.command_line import (

@@ -32,7 +32,7 @@ from repro.survey.answers import Answers as Read
 from repro.survey.answers import Person, _budget, read
 from repro.survey.counts import fisher, holm, wilson
 from repro.survey.questions import questions
-from tests.command_line import answer, drawing, refusal, repro
+from tests.command_line import answer, refusal, repro
 from tests.survey_files import SPLIT, Answers, as_csv, as_printed, authors_file, export, form, holder, people, split
 from tests.test_report_page import DESK, PHONE, browser  # noqa: F401  # a fixture
 
@@ -396,13 +396,10 @@ def test_answers_whose_counts_round_alike_print_alike_by_every_command(file: Pat
     shown = []
     for of_many, of_few in ((8, 0), (9, 3)):
         name = written(file, authors_file([many] * of_many + [few] * of_few))
-        with drawing():
-            output = [
-                repro("survey", name, *more, "--format", format).stdout
-                for format in FORMATS
-                for more in ((), ("--train",))
-            ]
-            repro("survey", name, "--out", str(tmp_path))
+        output = [
+            repro("survey", name, *more, "--format", format).stdout for format in FORMATS for more in ((), ("--train",))
+        ]
+        repro("survey", name, "--out", str(tmp_path))
         output += [repro("claims", "--survey", name, "--format", "json").stdout, (tmp_path / "survey.html").read_text()]
         shown.append([re.sub("sha256 [0-9a-f]{16}", "", text) for text in output])
     assert shown[0] == shown[1]
@@ -464,9 +461,8 @@ def test_no_cell_of_a_file_leaves_the_command_and_none_can_run_anything(file: Pa
         *([*row[:1], f"{number}{SECRET}", *row[2:], hostile, hostile] for number, row in enumerate(rows[1:])),
     ]
     name = written(file, as_csv(rows[0], rows[1:]))
-    with drawing():
-        output = [repro("survey", name, *more, "--format", format) for format in FORMATS for more in ((), ("--train",))]
-        output += [repro("survey", name, "--exact", "--out", str(tmp_path)), repro("claims", "--survey", name)]
+    output = [repro("survey", name, *more, "--format", format) for format in FORMATS for more in ((), ("--train",))]
+    output += [repro("survey", name, "--exact", "--out", str(tmp_path)), repro("claims", "--survey", name)]
     texts = [text for done in output for text in (done.stdout, done.stderr)] + [(tmp_path / "survey.html").read_text()]
     assert {done.returncode for done in output} == {0}
     for text in texts:
@@ -670,8 +666,7 @@ def test_the_page_shows_the_headline_and_all_figures_in_a_browser(
     file: Path,
     tmp_path: Path,
 ) -> None:
-    with drawing():
-        done = repro("survey", written(file, export(people(100))), "--out", str(tmp_path))
+    done = repro("survey", written(file, export(people(100))), "--out", str(tmp_path))
     assert "survey.html" in done.stderr
     for viewport in (DESK, PHONE):
         tab = opened(browser, viewport, tmp_path / "survey.html")

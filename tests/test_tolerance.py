@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from repro.report.content import Content, compose
+from repro.report.blocks import Report
 from repro.report.page import page
+from repro.report.sections import compose
 from repro.run.reading import read
 from repro.run.verdict import within
 from tests.command_line import answer, record, repro, results_folder
@@ -24,8 +24,8 @@ def run(folder: Path, tolerance: float) -> Path:
     return results_folder(folder, one, options=OPTIONS | {"tolerance": tolerance})
 
 
-def quote(content: Content) -> str:
-    return content.headline.quote
+def quote(report: Report) -> str:
+    return report.answer[0]
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_on_a_terminal_in_markdown_and_json(tmp_path: Path) -> None:
 
 
 def test_on_the_page(tmp_path: Path) -> None:
-    content = replace(compose(read(run(tmp_path / "run", 0.5))), figures=[])
-    (head,) = re.findall("<blockquote>(.*?)</blockquote>", page(content), re.DOTALL)
+    drawn = page(compose(read(run(tmp_path / "run", 0.5))))
+    (head,) = re.findall("<blockquote>(.*?)</blockquote>", drawn, re.DOTALL)
     assert "The tolerance is 50%, not the default of 15%." in head
 
 

@@ -17,15 +17,15 @@ from .. import datafile, files, models
 from ..console import DATA, FAILED, INSTALLED, INTERRUPTED, NOTHING_COMPARED, OK, ROOT, UserError, say
 from ..formats import Format, shell_words
 from ..machine.devices import name_of
-from ..report.content import compose
-from ..report.terminal import report
-from ..report.write import Written, write
+from ..report.blocks import Report
+from ..report.sections import compose
+from ..report.terminal import printed
+from ..report.write import write
 from ..run.parts_search import search_name
 from ..run.reading import read
 from ..run.reporter import Reporter
 from ..run.results import BENCHMARK, VERDICTS
 from ..run.run import FILES, Run
-from ..run.verdict import Verdict
 from .preflight import check_disk, check_trials
 from .stopping import stop_with
 
@@ -67,14 +67,10 @@ class Driver:
             if not self._begun:
                 return self._ended(code)
             run = self.run
-            written, verdicts = _write(run, draw=not self.interrupted)  # who stops a run waits for nothing
-            if format == "markdown":
-                print(written.markdown(), flush=True)
-            else:
-                text = report(run.records(), verdicts, run.devices, format, environments=[run.environment])
-                print(text, flush=True)
-            say(written.message)
-            if code == OK and require_comparison and not any(verdict.compared for verdict in verdicts):
+            written, report = _write(run)
+            print(printed(report, format), flush=True)
+            say(written)
+            if code == OK and require_comparison and not any(verdict.compared for verdict in report.verdicts):
                 say("no cell of the paper could be compared (--require-comparison)")
                 code = NOTHING_COMPARED
             run.end(code)
@@ -191,15 +187,15 @@ def _cases(file: Path) -> list[dict[str, Any]]:
         return []
 
 
-def _write(run: Run, draw: bool) -> tuple[Written, Sequence[Verdict]]:
-    """Write verdicts.json, and the report of all that the folder holds; its page takes seconds to draw. Return the
-    report and the verdicts."""
+def _write(run: Run) -> tuple[str, Report]:
+    """Write verdicts.json, and the report of all that the folder holds. Return where it is, and the report."""
     run.results.check()
     folder, clock = run.results.folder, run.options.clock
     found = read(folder, clock)
     datafile.write(folder / VERDICTS, [verdict.row() for verdict in found.verdicts])
     problems = tuple(problem for problem in found.problems if problem.where != VERDICTS)  # of the file before
-    return write(compose(replace(found, problems=problems)), folder, draw), found.verdicts
+    report = compose(replace(found, problems=problems))
+    return write(report, folder), report
 
 
 def go_through(driver: Driver, more: Sequence[str]) -> int:

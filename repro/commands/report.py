@@ -33,28 +33,22 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..report.content import compose
-    from ..report.terminal import report
+    from ..report.sections import compose
+    from ..report.terminal import printed
     from ..report.write import refuse_to_lose, write
-    from ..run.reading import begun, join, print_problems, refuse_twice
+    from ..run.reading import begun, print_problems, refuse_twice
 
     refuse_twice(given.folders)
     found = [begun(folder, given.by) for folder in given.folders]
-    content = compose(*found)
+    report = compose(*found)
     out = given.out or (given.folders[0] if len(found) == 1 else _SEVERAL if found else _PUBLISHED)
     if found:
-        refuse_to_lose(content, given.folders, out)
-    written = write(content, out, again=["report", *given.folders, *(["--out", given.out] if given.out else [])])
-    runs = join(*found) if found else None
-    records, devices = (runs.records, runs.devices) if runs else ((), None)
-    if given.format == "markdown":
-        print(written.markdown(), flush=True)
-    else:
-        environments = [reading.environment for reading in found]
-        print(report(records, content.verdicts, devices, given.format, found, environments), flush=True)
+        refuse_to_lose(report, given.folders, out)
+    written = write(report, out)
+    print(printed(report, given.format), flush=True)
     for reading in found:
         print_problems(reading.problems, reading.folder)
-    for note in runs.notes if runs else ():
+    for note in report.runs.notes if report.runs else ():
         say(note)
-    say(written.message)
+    say(written)
     return 0

@@ -272,21 +272,25 @@ def _page(
     folder: Path,
 ) -> str:
     """Write the page, and return the sentence that says where it is."""
-    from ..report.survey import SurveyPage, figures
+    from ..report.blocks import Block, Bullets, Heading, Sentence, Table
+    from ..report.survey import figures
     from ..report.write import write_survey
 
     found = compared(answers)
     headline, *sentences = _headlines(reached, wanted)
-    content = SurveyPage(
-        headline,
-        [*sentences, _people(answers), _differing(found)],
-        training.reach_table(training.rows(reached, wanted, lasts, asked)),
-        _reach_notes(answers, lasts, asked),
-        [_share(each) for each in found],
-        _share_notes(found, answers),
-        figures(answers, reached),
-    )
-    return write_survey(content, folder)
+    reach = training.reach_table(training.rows(reached, wanted, lasts, asked))
+    blocks: list[Block] = [
+        *map(Sentence, [*sentences, _people(answers), _differing(found)]),
+        Heading("Who can train what", "training"),
+        Table("who can train what", reach),
+        Bullets(_reach_notes(answers, lasts, asked)),
+        Heading("The paper's shares, counted again", "shares", "Shares"),
+        Table("shares", [_share(each) for each in found]),
+        Bullets(_share_notes(found, answers)),
+        Heading("Figures", "figures"),
+        *figures(answers, reached),
+    ]
+    return write_survey(headline, blocks, folder)
 
 
 def _papers(format: Format, wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked) -> int:

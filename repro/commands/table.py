@@ -28,7 +28,7 @@ from ..predict.hardware import Machine
 from ..predict.traces import of_stack
 from ..printout import add_output, people
 from ..record import BY_DAYS, CLOCKS, DEFAULT, Clock
-from ..report.content import VERDICTS
+from ..report.grids import VERDICTS
 from ..report.tables import NUMBERS, TITLES, layout, rows
 from ..run.corrected import WORTH_SAYING, Corrected
 from ..run.reading import Joined, add_measured, measured

@@ -109,6 +109,14 @@ class Environment:
         known = self.versions or {}
         return ", ".join(f"{name} {known[name]}" for name in ("torch", "transformers", "timm") if name in known)
 
+    @property
+    def lock_of_its_stack(self) -> Lock:
+        """Return the recorded comparison with a lock. Versions before 0.5 compared a stack on GPUs with a CPU's lock
+        too: such a stack is compared again, with today's locks for GPUs."""
+        if not self.gpus or self.packages is None or self.lock.file not in _ON_CPU:
+            return self.lock
+        return lock(self.packages, True, self.imported)
+
     def with_imports(self, imports: Imports) -> Environment:
         """Return a copy that includes what the stack imported."""
         known = self.packages or {}

@@ -14,7 +14,8 @@ from ..predict.today import peak_bytes
 from ..record import Record
 from ..run.parts_search import faster
 from ..validity import Answer
-from .methods import GIB, beside, id_with
+from .methods import beside, id_with
+from .trials import GIB
 
 ABLATION = "Modern settings: what each part brought"
 LEGEND = (

@@ -10,9 +10,8 @@ from .. import command
 from ..formats import counted, from_to, listing
 from ..models.recipe import Images
 from ..models.vit import patch_flops
-from ..paper.arithmetic import paper_gpu, paper_peak, recipe_of, training_flops
+from ..paper.arithmetic import paper_gpu, recipe_of
 from ..paper.measured_days import measured_days
-from ..paper.tables import analytic_peaks, training_compute
 from ..predict.audit import IMPLAUSIBLE, Audited, queue_summary
 from ..record import Record
 
@@ -41,7 +40,7 @@ class Cause:
 def causes(rows: Sequence[Audited], records: Sequence[Record]) -> list[Cause]:
     """Return the possible causes, with evidence computed from the audited cells and from measured records, if any. A
     cause without evidence in the cells is left out."""
-    found = [_clock(rows, records), _boost(rows), _peak(rows), _flops(rows), _tf32(rows)]
+    found = [_clock(rows, records), _boost(rows), _tf32(rows)]
     return [cause for cause in found if cause is not None]
 
 
@@ -123,39 +122,6 @@ def _boost(rows: Sequence[Audited]) -> Cause | None:
         + (f"; the {len(others)} impossible cells on {elsewhere} are no consumer board's" if others else "")
         + _without_queue(consumer),
         "the clocks in the records of a run on an RTX 3090 (gpu_state in trials.jsonl)",
-    )
-
-
-def _peak(rows: Sequence[Audited]) -> Cause:
-    theirs, ours = analytic_peaks()["H100"].fp16_tflops, paper_peak("H100", "fp16") / 1e12
-    cells = [row for row in rows if row.gpu == "H100" and row.precision != "fp32"]
-    above = [row for row in cells if row.utilisation.value * ours / theirs > 1]
-    return Cause(
-        "the H100's peak in the paper's analytic estimate is the PCIe part's",
-        f"it takes {theirs:g} TFLOP/s in fp16 where the SXM part of its nodes has {ours:g}; with that peak "
-        f"{len(above)} of the {len(cells)} H100 cells on tensor cores would be above 100 %",
-        "it enters their analytic days (figure 2) alone, no measured cell, and this audit takes the SXM peak, with "
-        f"which {sum(row.verdict == 'impossible' for row in cells)} H100 cells are impossible",
-        "the driver's name of the GPUs of those nodes; Appendix B says SXM",
-    )
-
-
-def _flops(rows: Sequence[Audited]) -> Cause | None:
-    convnext, mamba = (
-        training_compute()[model].training_flops / training_flops(recipe_of(model)) for model in ("ConvNeXt", "Mamba")
-    )
-    shares = [row.utilisation.value for row in rows if row.table == "1" and row.model == "ConvNeXt"]
-    if not shares:
-        return None
-    highest = max(shares) * convnext
-    return Cause(
-        "figure 9's FLOPs for ConvNeXt and Mamba are wrong",
-        f"figure 9 has {convnext:.2g} times the closed form's FLOPs for ConvNeXt, whose grouped convolutions torch's "
-        f"counter counts as full ones, and {mamba:.2g} times for Mamba; with figure 9's, ConvNeXt would reach "
-        f"{highest:.0%} of peak in Table 1",
-        "this audit takes the closed forms, which a counted run confirms once the counter minds groups, so it explains "
-        "no cell of this audit, only the paper's analytic days of these two models",
-        "tests/test_flops.py, which counts every recipe on the meta device",
     )
 
 

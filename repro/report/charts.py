@@ -1,182 +1,346 @@
-"""Charts drawn with Altair as SVG, without scripts or fonts of their own, so that a page needs no network.
+"""Charts as SVG, without scripts, fonts or libraries: dots, bars, fields, marks of two values, and lines.
 
 Text and axes have the colour of the surrounding text, for light pages, dark ones and paper. Colour is never the only
-distinction: marks differ in shape, fields have a symbol. The only file that imports Altair and vl-convert.
+distinction: marks differ in shape, fields have a symbol.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from html import escape
-from itertools import pairwise
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from statistics import fmean
 
-import altair as alt
-import vl_convert
-from altair.utils.schemapi import debug_mode
+from ..formats import from_to
+from ..paper.gpus import paper_gpus
+from .blocks import Kind, Panel, Row
+from .html import Html, h
 
-from .panels import Draw, Look, Panel, State, described, looks
-
-_WIDTH = 340  # pixels, the width of a phone: text keeps its size there
-_WIDE_LABELS = {"left": 18, "right": 3, "top": 3, "bottom": 3}
-_LINE = 17  # pixels of a line of bars or fields
-_INK = "currentColor"
-_STATES: dict[State, tuple[str, str, str]] = {
-    "feasible": ("✓", "feasible", "#8fd3b6"),
-    "naive": ("✓", "naive settings", "#8fd3b6"),
-    "free lunch": ("F", "free lunch alone", "#9cc9ea"),
-    "memory saving": ("M", "with memory saving", "#f3c77f"),
-    "infeasible": ("✗", "infeasible", "#c9c9c9"),
-    "lost": ("?", "mark lost", "#eeeeee"),
-    "not known": ("?", "not known", "#eeeeee"),
+_WIDTH = 360  # that of a phone: text keeps its size there
+_RIGHT, _AXIS = 12, 34  # pixels right of the axis, and below the chart for ticks and title
+_CHAR = 5.9  # pixels of a character, rather more than less
+_LANE = 11  # pixels of a series among the dots of a group
+_LOG_BEYOND = 30  # largest over smallest value, above which the axis is logarithmic
+_UPRIGHT = 210  # height of a chart of two values
+_STATES = {
+    "feasible": "✓",
+    "naive": "✓",
+    "free lunch": "F",
+    "memory saving": "M",
+    "infeasible": "✗",
+    "lost": "?",
+    "not known": "?",
 }
-# Outlines in a legend, within -1 to 1.
-_MEAN = "M-.2,-1H.2V1H-.2Z"
-_DASHES = {"x": "M-.15,-1H.15V-.2H-.15ZM-.15,.2H.15V1H-.15Z", "y": "M-1,-.02H-.4V.02H-1ZM.4,-.02H1V.02H.4Z"}
-_ACROSS, _UPRIGHT = 280, 210  # pixels of a chart of costs against days; the width is approximate
+_GLYPHS = "●■▲◆✚▼✖▬"
+_X = 6  # the look of what was measured here, among GPUs of the paper
+# Outlines within -1 to 1.
+_SHAPES = (
+    "M-1,0A1,1,0,1,0,1,0A1,1,0,1,0,-1,0Z",
+    "M-.9,-.9H.9V.9H-.9Z",
+    "M0,-1L1,.8H-1Z",
+    "M0,-1.2L1,0L0,1.2L-1,0Z",
+    "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
+    "M0,1L1,-.8H-1Z",
+    "M-1,-.8L-.8,-1L0,-.2L.8,-1L1,-.8L.2,0L1,.8L.8,1L0,.2L-.8,1L-1,.8L-.2,0Z",
+    "M-.9,-.9H.9V.9H-.9Z",
+)
+# The place among colours (style.css) and shapes of series with a name of their own, in the order of legends.
+_LOOKS = {
+    "free lunch alone": 5,
+    "original training": 1,
+    "best settings": 0,
+    "best settings, 8 A100": 0,
+    "analytic estimate": 1,
+    "faster": 0,
+    "slower": 1,
+    "ZeRO": 3,
+    "no sharding": 4,
+    "FSDP": 2,
+    "paper": 1,
+    "paper, figure 9": 1,
+    "closed form": 0,
+    "data sheet": 0,
+    "owning": 0,
+    "renting": 1,
+    "people": 0,
+    "answers": 0,
+    "Hours": 5,
+    "Days": 2,
+    "Weeks": 4,
+    "Months": 3,
+    "Indefinitely": 1,
+    "naively": 4,
+    "with the free lunch": 5,
+    "with everything": 2,
+    "not shown": 7,
+}
+
+
+def looks(series: Iterable[str], machines: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return the colour and the shape of each of these series, in the order of legends. A machine's depend on its place
+    among the run's `machines`. What was measured here has the colour of the paper's GPU, and an x."""
+    gpus = {gpu: (at, at) for at, gpu in enumerate(paper_gpus())}
+    every = {name: (at, at) for name, at in _LOOKS.items()} | gpus
+    every |= {machine: (at % _X, at % _X) for at, machine in enumerate(machines)}
+    there = dict.fromkeys(series)
+    others = [name for name in there if name not in every]
+    every |= {name: (gpus.get(name.removesuffix(", here"), (at % _X, 0))[0], _X) for at, name in enumerate(others)}
+    return {name: every[name] for name in sorted(there, key=list(every).index)}
+
+
+def described(panel: Panel) -> str:
+    """Describe the panel's kind, and the range of each series."""
+    ends: dict[str, list[float]] = {}
+    for row in panel.rows:
+        value = row.y if panel.kind in ("marks", "lines") else row.x
+        ends.setdefault(row.series, []).append(value if isinstance(value, (int, float)) else math.nan)
+    fields = panel.kind == "fields"
+    said = [f"{name} {len(ends[name]) if fields else from_to(ends[name])}" for name in _order(panel, ends)]
+    line = f" A dashed line marks {panel.reference[1]}, {panel.reference[0]:g}." if panel.reference else ""
+    kind = {"fields": "Fields by model and machine", "lines": "Lines"}.get(panel.kind)
+    kind = kind or f"{panel.kind.capitalize()} by {'cost' if panel.kind == 'marks' else panel.y}"
+    return f"{kind}: {', '.join(said)}.{line} The numbers follow as a table."
+
+
+def _order(panel: Panel, series: Iterable[str]) -> list[str]:
+    return list(series) if panel.kind == "fields" else list(looks(series, panel.machines))
+
+
+def chart(panel: Panel, id: str = "panel") -> Html:
+    """Return the panel as an SVG element with its legend; `id` is that of its name and description for screen
+    readers."""
+    marks, height, legend = _DRAWN[panel.kind](panel)
+    axes = " by ".join(filter(None, (panel.y, panel.x)))
+    name = f"{panel.title}: {axes} ({panel.origin})"
+    drawn = h(
+        "svg",
+        h("title", name, id=f"{id}-name"),
+        h("desc", described(panel), id=f"{id}-text"),
+        *marks,
+        viewBox=f"0 0 {_WIDTH} {round(height)}",
+        role="img",
+        aria_labelledby=f"{id}-name",
+        aria_describedby=f"{id}-text",
+    )
+    return Html(drawn + h("p", *legend, class_="legend"))
+
+
+_Drawn = tuple[list[Html], float, list[Html]]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis from `low` to `high` that lies between two pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+    doubling: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, at = map(math.log if self.log else float, (self.low, self.high, value))
+        return self.start + (self.end - self.start) * (at - low) / ((high - low) or 1)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Return the values of the ticks: powers of ten where logarithmic, and between if few."""
+        if self.doubling:
+            return [2.0**power for power in range(round(math.log2(self.low)), round(math.log2(self.high)) + 1)]
+        if self.log:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            steps = (1, 2, 3, 4, 5, 6, 8) if self.high / self.low < 12 else (1, 2, 5) if len(powers) <= 4 else (1,)
+            every = [step * 10.0**power for power in powers for step in steps]
+        else:
+            size = 10.0 ** math.floor(math.log10((self.high - self.low) or 1))
+            step = size * next(part for part in (0.2, 0.5, 1, 2, 5) if (self.high - self.low) / (part * size) <= 6)
+            every = [step * number for number in range(math.floor(self.low / step), math.ceil(self.high / step) + 1)]
+        return [tick for tick in every if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
+
+
+def _short(value: float, money: bool = False) -> str:
+    if money:
+        return f"${value / 1000:,g}k" if value >= 1000 else f"${value:g}"
+    return f"{value:.0e}".replace("e+", "e") if value >= 1e6 else f"{value:,g}"
+
+
+def _text(at: float, below: float, words: str, anchor: str = "middle", **more: str) -> Html:
+    return h("text", words, x=f"{at:.1f}", y=f"{below:.1f}", text_anchor=anchor, **more)
+
+
+def _line(start: tuple[float, float], end: tuple[float, float], class_: str) -> Html:
+    return h("path", d=f"M{start[0]:.1f},{start[1]:.1f}L{end[0]:.1f},{end[1]:.1f}", class_=class_)
+
+
+def _mark(look: tuple[int, int], at: float, below: float, size: float = 3.4, hollow: bool = False) -> Html:
+    colour, shape = look
+    place = f"translate({at:.1f},{below:.1f})scale({size:g})"
+    return h("path", d=_SHAPES[shape], transform=place, class_=f"c{colour}{' hollow' if hollow else ''}")
+
+
+def _key(panel: Panel, *others: tuple[str, str]) -> list[Html]:
+    """Return the legend of the panel's series, and of other marks: glyph and name."""
+    named = looks((row.series for row in panel.rows), panel.machines).items()
+    glyphs = [h("span", h("i", _GLYPHS[shape], class_=f"c{colour}"), name) for name, (colour, shape) in named]
+    inked = [*others, *([("┆", panel.reference[1])] if panel.reference else [])]
+    return [*glyphs, *(h("span", h("i", glyph), name) for glyph, name in inked)]
+
+
+def _across(scale: Scale, top: float, bottom: float, title: str, money: bool = False) -> list[Html]:
+    """Return a horizontal axis with its grid; ticks whose numbers would touch have none."""
+    drawn, last = [], -math.inf
+    for tick in scale.ticks:
+        at, words = scale(tick), _short(tick, money)
+        drawn.append(_line((at, top), (at, bottom), "rule"))
+        if at - len(words) * _CHAR / 2 > last + 6:
+            drawn.append(_text(at, bottom + 13, words))
+            last = at + len(words) * _CHAR / 2
+    middle = max(len(title) * _CHAR / 2, min((scale.start + scale.end) / 2, _WIDTH - len(title) * _CHAR / 2))
+    return [*drawn, _text(middle, bottom + 29, title)]
+
+
+def _labels(panel: Panel) -> tuple[list[str], float]:
+    """Return the groups in order, and the pixels that their names take."""
+    groups = list(dict.fromkeys(str(row.y) for row in panel.rows))
+    return groups, 8 + _CHAR * max(len(_cut(group)) for group in groups)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= 34 else f"{name[:33]}…"
+
+
+def _values(panel: Panel, left: float, right: float) -> Scale:
+    """Return the scale of the value axis, logarithmic for a wide range."""
+    found = [float(value) for row in panel.rows for value in (row.x, row.low, row.high) if value is not None]
+    found += [panel.reference[0]] if panel.reference else []
+    low, high = min(found), max(found)
+    if low > 0 and high / low > _LOG_BEYOND:
+        return Scale(low / 1.35, high * 1.35, left, right, log=True)
+    return Scale(min(0.0, low), max(high, 0.0) or 1.0, left, right)
+
+
+def _dots(panel: Panel) -> _Drawn:
+    """Draw a dot for every row, those of a series on a line below the others, and the mean where a line has several."""
+    groups, left = _labels(panel)
+    look = looks((row.series for row in panel.rows), panel.machines)
+    room = _CHAR * max(len(row.label) for row in panel.rows)
+    scale = _values(panel, left, _WIDTH - _RIGHT - room)
+    tall = 8 + _LANE * len(look)
+    bottom = float(len(groups) * tall)
+    title = f"{panel.x}, log scale" if scale.log else panel.x
+    drawn, means = _across(scale, 0, bottom, title), False
+    if panel.reference:
+        drawn.append(_line((scale(panel.reference[0]), 0), (scale(panel.reference[0]), bottom), "dashed"))
+    for at, group in enumerate(groups):
+        drawn.append(_text(left - 6, at * tall + tall / 2 + 4, _cut(group), "end"))
+        for lane, series in enumerate(look):
+            rows = [row for row in panel.rows if (str(row.y), row.series) == (group, series)]
+            below = at * tall + 4 + _LANE * (lane + 0.5)
+            for row in rows:
+                value = float(row.x)
+                if row.low is not None and row.high is not None and row.low < row.high:
+                    drawn.append(_line((scale(row.low), below), (scale(row.high), below), f"c{look[series][0]} span"))
+                drawn.append(_mark(look[series], scale(value), below))
+                if row.label:
+                    drawn.append(_text(scale(value) + 7, below + 4, row.label, "start"))
+            if len(rows) > 1:
+                mean, means = scale(fmean(float(row.x) for row in rows)), True
+                drawn.append(_line((mean, below - 6), (mean, below + 6), "mean"))
+    return drawn, bottom + _AXIS, _key(panel, *([("|", "mean")] if means else []))
+
+
+def _bars(panel: Panel) -> _Drawn:
+    """Draw a bar for every group, of a part for each of its rows. The number of a part is in its middle, that of a
+    whole bar to its right, or to the right of zero for a negative one."""
+    groups, left = _labels(panel)
+    look = looks((row.series for row in panel.rows), panel.machines)
+    parts = {group: [row for row in panel.rows if str(row.y) == group] for group in groups}
+    stacked = any(len(rows) > 1 for rows in parts.values())
+    sums = [sum(float(row.x) for row in rows) for rows in parts.values()]
+    scale = Scale(min(0.0, *sums), max(0.0, *sums), left, _WIDTH - _RIGHT - (0 if stacked else 36))
+    drawn = _across(scale, 0, len(groups) * 18.0, panel.x)
+    for at, (group, rows) in enumerate(parts.items()):
+        drawn.append(_text(left - 6, at * 18 + 13, _cut(group), "end"))
+        end = 0.0
+        for row in sorted(rows, key=lambda row: list(look).index(row.series)):
+            start, end = end, end + float(row.x)
+            low, high = sorted((scale(start), scale(end)))
+            outline = f"M{low:.1f},{at * 18 + 3}H{high:.1f}V{at * 18 + 15}H{low:.1f}Z"
+            drawn.append(h("path", d=outline, class_=f"c{look[row.series][0]}"))
+            words = f"{round(float(row.x), 2):g}".replace("-", "\N{MINUS SIGN}")
+            if not stacked:
+                drawn.append(_text(max(high, scale(0)) + 4, at * 18 + 13, words, "start"))
+            elif high - low > _CHAR * len(words):
+                drawn.append(_text((low + high) / 2, at * 18 + 13, words, class_="on"))
+    return drawn, len(groups) * 18 + _AXIS, _key(panel)
+
+
+def _fields(panel: Panel) -> _Drawn:
+    """Draw a field with a symbol for every model and machine."""
+    groups, left = _labels(panel)
+    machines = list(panel.machines) or list(dict.fromkeys(str(row.x) for row in panel.rows))
+    wide = (_WIDTH - 2 - left) / len(machines)
+    heads = [_wrapped(machine, wide) for machine in machines]
+    top = 6 + 12.0 * max(map(len, heads))
+    drawn = []
+    for at, head in enumerate(heads):
+        drawn += [_text(left + (at + 0.5) * wide, 10 + 12 * line, words) for line, words in enumerate(head)]
+    drawn += [_text(left - 6, top + at * 20 + 14, _cut(group), "end") for at, group in enumerate(groups)]
+    for row in panel.rows:
+        start, below = left + machines.index(str(row.x)) * wide, top + groups.index(str(row.y)) * 20
+        state = row.series.replace(" ", "-")
+        box = {"x": f"{start + 1:.1f}", "y": f"{below + 1:.1f}", "width": f"{wide - 2:.1f}", "height": "18", "rx": "2"}
+        drawn.append(h("rect", class_=f"state {state}", **box))
+        drawn.append(_text(start + wide / 2, below + 14, _STATES[row.series], class_="on"))
+    there = [state for state in _STATES if any(row.series == state for row in panel.rows)]
+    key = [h("span", h("i", _STATES[each], class_=f"state {each.replace(' ', '-')}"), each) for each in there]
+    return drawn, top + len(groups) * 20 + 4, key
+
+
+def _wrapped(words: str, wide: float) -> list[str]:
+    lines = [""]
+    for word in words.split():
+        if lines[-1] and (len(lines[-1]) + 1 + len(word)) * _CHAR > wide:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+def _marks(panel: Panel) -> _Drawn:
+    """Draw a mark for every row by two values on logarithmic axes, its label beside it. A mark that has a rival, which
+    its note says, is hollow; a dotted line joins those that have none."""
+    look = looks((row.series for row in panel.rows), panel.machines)
+    xs, ys = (
+        [float(value) for value in values] for values in zip(*((row.x, row.y) for row in panel.rows), strict=True)
+    )
+    across = Scale(min(xs) / 1.35, max(xs) * 1.35, 40, _WIDTH - _RIGHT, log=True)
+    up = Scale(min(ys) / 1.35, max(ys) * 1.35, 18 + _UPRIGHT, 18, log=True)
+    drawn = _across(across, up.end, up.start, panel.x, money=True) + _up(up, panel.y)
+    spots = [(across(x), up(y)) for x, y in zip(xs, ys, strict=True)]
+    best = sorted(spot for row, spot in zip(panel.rows, spots, strict=True) if row.note == "no")
+    drawn += [_line(one, other, "frontier") for one, other in pairwise(best)]
+    for row, (at, below), (dx, dy) in zip(panel.rows, spots, beside(spots), strict=True):
+        size = 4.6 if row.series.endswith(", here") else 3.4
+        drawn.append(_mark(look[row.series], at, below, size, hollow=row.note == "yes"))
+        drawn.append(_text(at + dx, below + dy + 3.5, row.label, class_="number"))
+    return drawn, up.start + _AXIS, _key(panel)
+
+
+def _up(scale: Scale, title: str) -> list[Html]:
+    """Return a vertical axis, its title above it."""
+    drawn = [_text(0, 10, f"↑ {title}", "start")]
+    for tick in scale.ticks:
+        drawn += [_line((40, scale(tick)), (_WIDTH - _RIGHT, scale(tick)), "rule")]
+        drawn += [_text(35, scale(tick) + 4, _short(tick), "end")]
+    return drawn
+
+
+_Spot = tuple[float, float]
 # Upper right first. A number is within 8 pixels of its mark, and so nearer to it than to marks clear of it.
 _AROUND = [(7, -7), (8, 0), (7, 7), (0, -9), (0, 9), (-7, -7), (-8, 0), (-7, 7)]
 _CLEAR = 11.0
-_Spot = tuple[float, float]
-_LOG_BEYOND = 30  # largest over smallest value, above which the axis is logarithmic
-
-_ROWS = alt.NamedData("rows")  # Altair copies charts often: the data are added at the end
-
-Rows = list[dict[str, Any]]
-Axis = Literal["x", "y"]
-Looks = Mapping[str, Look]  # of the series, in the order of a legend
-Inked = Sequence[tuple[str, str]]  # marks other than the series, in the text's colour: name in a legend, outline
-
-
-def vega_lite(panel: Panel) -> dict[str, Any]:
-    """Return the panel as Vega-Lite, not validated by its schema, which is slow."""
-    with debug_mode(False):
-        rows = [asdict(row) for row in panel.rows]
-        chart = _styled(_DRAWN[panel.draw](panel, rows)).properties(width=_WIDTH)
-        return chart.to_dict(validate=False) | {"datasets": {_ROWS.name: rows}}
-
-
-def svg(panel: Panel, id: str = "panel") -> str:
-    """Return the panel as an SVG element, with a name and a description for screen readers under `id`."""
-    text = vl_convert.vegalite_to_svg(vega_lite(panel), allowed_base_urls=[])
-    opening, rest = re.sub(_NEEDLESS, "", text).split(">", 1)
-    axes = " by ".join(filter(None, (panel.y, panel.x)))
-    name = escape(": ".join(filter(None, (panel.title, axes))) + f" ({panel.origin})")
-    return (
-        f'{opening} role="img" aria-labelledby="{id}-name" aria-describedby="{id}-text">'
-        f'<title id="{id}-name">{name}</title><desc id="{id}-text">{escape(described(panel))}</desc>{rest}'
-    )
-
-
-# Markup for Vega's own scripts, and fonts, which the page sets.
-_NEEDLESS = re.compile(
-    r'<path class="(background|foreground)"[^>]* (d=""|display="none")[^>]*/>'
-    r'| (class|role|aria-[a-z]+|pointer-events|font-family)="[^"]*"'
-    r'| xmlns:xlink="[^"]*"| (opacity|stroke-width)="1"'
-)
-
-
-def _strips(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """Draw a dot for every point, and a line at the mean of each group and series that has several."""
-    series, groups = _series(panel, rows), _names(rows, "group")
-    offset = alt.YOffset("series:N", sort=list(series))
-    base = alt.Chart().encode(y=alt.Y("group:N", sort=groups, title=None), x=_value(panel, rows), yOffset=offset)
-    inked, means = _dashes(panel), None
-    if len({(row["group"], row["series"]) for row in rows}) < len(rows):
-        inked = [("mean", _MEAN), *inked]
-        means = base.mark_tick(thickness=2, size=13, color=_INK, opacity=1).encode(x=alt.X("mean(value):Q"))
-    dots = base.mark_point(filled=True, size=36, opacity=0.8).encode(
-        color=_colour("series", series, inked=inked), shape=_shape("series", series, inked)
-    )
-    return _layer(_reference(panel), dots, means).properties(height=len(groups) * (8 + 11 * len(series)))
-
-
-def _bars(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """Draw a bar for every group, in the order of the rows. The value is to the right of the bar, or of zero for a
-    negative one, as the axis is on the left."""
-    series = _series(panel, rows)
-    lowest, highest = (ends(0.0, *(row["value"] for row in rows)) for ends in (min, max))
-    room = (highest - lowest) * 0.25  # for the numbers beside the bars
-    scale = alt.Scale(domain=[lowest, highest + room], nice=False)
-    base = alt.Chart().encode(
-        y=alt.Y("group:N", sort=_names(rows, "group"), title=None, axis=alt.Axis(labelLimit=220)),
-        x=alt.X("value:Q", title=panel.x, scale=scale),
-    )
-    numbers = base.transform_calculate(end="max(0, datum.value)").mark_text(align="left", dx=4, color=_INK)
-    return _layer(
-        base.mark_bar(height=11).encode(color=_colour("series", series, columns=2)),
-        numbers.encode(x="end:Q", text=alt.Text("value:Q", format=".2~f")),
-    ).properties(height=len(rows) * _LINE, padding=_WIDE_LABELS)
-
-
-def _pairs(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """Draw two dots for every group, one below the other as they may be equal, with a line between them, and the
-    group's note beside the right one."""
-    series, groups = _series(panel, rows), _names(rows, "group")
-    notes = []
-    for group in groups:
-        there = [row for row in rows if row["group"] == group]
-        notes.append(max(there, key=lambda row: row["value"]) | {"note": "".join(row["note"] for row in there)})
-    base = alt.Chart().encode(y=alt.Y("group:N", sort=groups, title=None), x=_value(panel, rows, room=3.0))
-    apart = base.encode(yOffset=alt.YOffset("series:N", sort=list(series)))
-    return _layer(
-        apart.mark_line(color=_INK, opacity=0.35).encode(detail="group:N"),
-        apart.mark_point(filled=True, size=50, opacity=1).encode(
-            color=_colour("series", series), shape=_shape("series", series)
-        ),
-        base.properties(data=alt.Data(values=notes)).mark_text(align="left", dx=8, color=_INK).encode(text="note:N"),
-    ).properties(height=len(groups) * 26)
-
-
-def _grid(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """Draw a field with a symbol for every model and machine."""
-    for row in rows:
-        row |= {"symbol": _STATES[row["state"]][0], "words": _words(row["state"])}
-    there = [state for state in _STATES if any(row["state"] == state for row in rows)]
-    scale = alt.Scale(domain=[_words(state) for state in there], range=[_STATES[state][2] for state in there])
-    legend = alt.Legend(title=None, orient="bottom", columns=2, columnPadding=26, symbolType="square")
-    bare: dict[str, Any] = {"title": None, "domain": False, "ticks": False}
-    models = _names(rows, "model")
-    machines = list(panel.machines) or _names(rows, "machine")
-    base = alt.Chart().encode(
-        y=alt.Y("model:N", sort=models, axis=alt.Axis(**bare)),
-        x=alt.X("machine:N", sort=machines, axis=alt.Axis(orient="top", labelAngle=0, **bare)),
-    )
-    return _layer(
-        base.mark_rect(cornerRadius=2, stroke=_INK, strokeOpacity=0.25).encode(
-            color=alt.Color("words:N", scale=scale, legend=legend)
-        ),
-        base.mark_text(color="#111111", fontSize=11).encode(text="symbol:N"),
-    ).properties(height=len(models) * (_LINE + 3))
-
-
-def _words(state: State) -> str:
-    symbol, words, _ = _STATES[state]
-    return f"{symbol} {words}"
-
-
-def _trades(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """Draw cost against days, both logarithmic, with the number of GPUs beside each mark. A mark is filled where no
-    machine is both cheaper and faster."""
-    gpus = _series(panel, rows, "gpu")
-    for row, (dx, dy) in zip(rows, beside(_pixels(rows)), strict=True):
-        row |= {"dx": dx, "dy": dy}
-    base = alt.Chart().encode(
-        x=_log("cost", panel.x, [row["cost"] for row in rows], "$~s"),
-        y=_log("days", panel.y, [row["days"] for row in rows], ",~r"),
-    )
-    marks = base.encode(color=_colour("gpu", gpus), shape=_shape("gpu", gpus))
-    best, beaten, here = (f"datum.kind == '{kind}'" for kind in ("best", "beaten", "here"))
-    return _layer(
-        base.transform_filter(best).mark_line(color=_INK, opacity=0.35, strokeDash=[3, 3]),
-        marks.transform_filter(beaten).mark_point(size=45, strokeWidth=1.5, opacity=1),
-        marks.transform_filter(best).mark_point(size=60, filled=True, opacity=1),
-        marks.transform_filter(here).mark_point(size=110, filled=True, opacity=1),
-        base.mark_text(dx=alt.expr("datum.dx"), dy=alt.expr("datum.dy"), color=_INK).encode(text="gpus:Q"),
-    ).properties(height=_UPRIGHT)
 
 
 def beside(marks: Sequence[_Spot]) -> list[tuple[int, int]]:
@@ -199,186 +363,32 @@ def _fits(mark: _Spot, shift: tuple[int, int], others: Sequence[_Spot], placed: 
     return own, min([_CLEAR, *(max(abs(spot[0] - x), abs(spot[1] - y)) for x, y in (*others, *placed))])
 
 
-def _pixels(rows: Rows) -> list[tuple[float, float]]:
-    """Return the approximate positions of the marks of trades."""
-
-    def along(field: str, size: float) -> list[float]:
-        low, high = _ends([row[field] for row in rows])
-        return [size * math.log(row[field] / low) / math.log(high / low) for row in rows]
-
-    return list(zip(along("cost", _ACROSS), (-y for y in along("days", _UPRIGHT)), strict=True))
-
-
-def _lines(panel: Panel, rows: Rows) -> alt.LayerChart:
+def _lines(panel: Panel) -> _Drawn:
     """Draw a line for every series with its points, which are hollow as many share a first point."""
-    series = _series(panel, rows)
-    values = [row["y"] for row in rows] + _referred(panel)
-    inked = _dashes(panel, "y")
-    across = sorted({row["x"] for row in rows})
-    doubling = len(across) > 1 and all(after == 2 * before for before, after in pairwise(across))
-    base = alt.Chart().encode(
-        x=alt.X(
-            "x:Q",
-            title=panel.x,
-            scale=alt.Scale(type="log", base=2) if doubling else alt.Scale(),
-            axis=alt.Axis(values=across, format="d") if doubling else alt.Axis(format="d"),
-        ),
-        y=alt.Y("y:Q", title=panel.y, scale=alt.Scale(domain=[0, max(values) * 1.05])),
-        color=_colour("series", series, inked=inked),
-    )
-    points = base.mark_point(size=45, strokeWidth=1.5, opacity=1).encode(shape=_shape("series", series, inked))
-    return _layer(base.mark_line(strokeWidth=1.5), _reference(panel, "y"), points).properties(height=190)
+    look = looks((row.series for row in panel.rows), panel.machines)
+    xs = sorted({float(row.x) for row in panel.rows})
+    doubling = len(xs) > 1 and all(after == 2 * before for before, after in pairwise(xs))
+    across = Scale(xs[0], xs[-1], 46, _WIDTH - _RIGHT - 6, log=doubling, doubling=doubling)
+    highest = max(float(row.y) for row in panel.rows)
+    up = Scale(0, max(highest, panel.reference[0] if panel.reference else 0) * 1.05, 208, 18)
+    drawn = _across(across, up.end, up.start, panel.x) + _up(up, panel.y)
+    if panel.reference:
+        drawn.append(_line((40, up(panel.reference[0])), (_WIDTH - _RIGHT, up(panel.reference[0])), "dashed"))
+    for series, rows in groupby(sorted(panel.rows, key=_by_series), key=lambda row: row.series):
+        spots = [(across(float(row.x)), up(float(row.y))) for row in rows]
+        drawn += [_line(one, other, f"c{look[series][0]} span") for one, other in pairwise(spots)]
+        drawn += [_mark(look[series], *spot, hollow=True) for spot in spots]
+    return drawn, up.start + _AXIS, _key(panel)
 
 
-def _stacks(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """Draw a bar for every group, in the order of the rows, of a part for each series with its number."""
-    series, groups = _series(panel, rows), _names(rows, "group")
-    ends = dict.fromkeys(groups, 0.0)
-    for row in sorted(rows, key=lambda row: list(series).index(row["series"])):
-        row |= {"start": ends[row["group"]], "end": ends[row["group"]] + row["value"]}
-        row |= {"middle": (row["start"] + row["end"]) / 2}
-        ends[row["group"]] = row["end"]
-    most = max(ends.values())
-    for row in rows:
-        row["number"] = f"{row['value']:g}" if row["value"] >= most / 18 else ""  # a narrower part has no room
-    scale = alt.Scale(domain=[0, most], nice=False)
-    base = alt.Chart().encode(y=alt.Y("group:N", sort=groups, title=panel.y or None, axis=alt.Axis(labelLimit=220)))
-    return _layer(
-        base.mark_bar(height=15).encode(
-            x=alt.X("start:Q", title=panel.x, scale=scale), x2="end:Q", color=_colour("series", series, columns=3)
-        ),
-        base.mark_text(color="#111111").encode(x="middle:Q", text="number:N"),
-    ).properties(height=len(groups) * 20, padding=_WIDE_LABELS)
+def _by_series(row: Row) -> tuple[str, float]:
+    return row.series, float(row.x)
 
 
-def _spans(panel: Panel, rows: Rows) -> alt.LayerChart:
-    """Draw a mark for every group and series, with a line from its lower to its upper bound."""
-    series, groups = _series(panel, rows), _names(rows, "group")
-    low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
-    scale = alt.Scale(domain=[min(0.0, low), high])
-    base = alt.Chart().encode(
-        y=alt.Y("group:N", sort=groups, title=None, axis=alt.Axis(labelLimit=220)),
-        color=_colour("series", series),
-        yOffset=alt.YOffset("series:N", sort=list(series)),
-    )
-    return _layer(
-        base.mark_rule(strokeWidth=2, opacity=0.8).encode(x=alt.X("low:Q", title=panel.x, scale=scale), x2="high:Q"),
-        base.mark_point(filled=True, size=50, opacity=1).encode(
-            x=alt.X("value:Q", title=panel.x), shape=_shape("series", series)
-        ),
-    ).properties(height=len(groups) * 26, padding=_WIDE_LABELS)
-
-
-_DRAWN: dict[Draw, Callable[[Panel, Rows], alt.LayerChart]] = {
-    "strips": _strips,
+_DRAWN: dict[Kind, Callable[[Panel], _Drawn]] = {
+    "dots": _dots,
     "bars": _bars,
-    "pairs": _pairs,
-    "grid": _grid,
-    "trades": _trades,
+    "fields": _fields,
+    "marks": _marks,
     "lines": _lines,
-    "stacks": _stacks,
-    "spans": _spans,
 }
-
-
-def _names(rows: Rows, field: str) -> list[str]:
-    return list(dict.fromkeys(row[field] for row in rows))
-
-
-def _series(panel: Panel, rows: Rows, field: str = "series") -> Looks:
-    return looks(_names(rows, field), panel.machines)
-
-
-def _layer(*layers: alt.Chart | None) -> alt.LayerChart:
-    return alt.LayerChart(layer=[layer for layer in layers if layer is not None], data=_ROWS)
-
-
-def _value(panel: Panel, rows: Rows, room: float = 1.0) -> alt.X:
-    """Return the value axis, logarithmic for a wide range; `room` times the highest value is left free."""
-    values = [row["value"] for row in rows] + _referred(panel)
-    low, high = min(values), max(values)
-    if low > 0 and high / low > _LOG_BEYOND:
-        return _log("value", f"{panel.x}, log scale", [low, high * room], ",~r" if high < 1e6 else ".0e")
-    return alt.X("value:Q", title=panel.x, scale=alt.Scale(domain=[0, high * (1 + (room - 1) / 5)]))
-
-
-def _log(field: str, title: str, values: Sequence[float], format: str) -> Any:
-    """Return a logarithmic axis, alt.X for costs and values, alt.Y for days, with lines at powers of ten, and between
-    if few."""
-    low, high = _ends(values)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1, 2, 3, 4, 5, 6, 8) if high / low < 12 else (1, 2, 5) if len(powers) <= 4 else (1,)
-    ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
-    channel = alt.Y if field == "days" else alt.X
-    return channel(
-        f"{field}:Q",
-        title=title,
-        scale=alt.Scale(type="log", domain=[low, high], nice=False),
-        axis=alt.Axis(values=ticks, format=format, labelOverlap=True),
-    )
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of a logarithmic axis."""
-    return min(values) / 1.35, max(values) * 1.35
-
-
-def _reference(panel: Panel, axis: Axis = "x") -> alt.Chart | None:
-    if panel.reference is None:
-        return None
-    at = alt.Chart(alt.Data(values=[{"at": panel.reference.value}]))
-    return at.mark_rule(color=_INK, strokeDash=[4, 3], opacity=0.6).encode(**{axis: "at:Q"})
-
-
-def _referred(panel: Panel) -> list[float]:
-    return [panel.reference.value] if panel.reference else []
-
-
-def _dashes(panel: Panel, axis: Axis = "x") -> Inked:
-    """Return the legend entry of the reference line."""
-    return [(panel.reference.name, _DASHES[axis])] if panel.reference else []
-
-
-def _colour(field: str, series: Looks, columns: int = 4, inked: Inked = ()) -> alt.Color:
-    chosen = [(name, look.colour) for name, look in series.items()] + [(name, _INK) for name, _ in inked]
-    return alt.Color(f"{field}:N", scale=_scale(chosen), legend=_legend(series, inked, columns))
-
-
-def _shape(field: str, series: Looks, inked: Inked = ()) -> alt.Shape:
-    chosen = [*((name, look.shape) for name, look in series.items()), *inked]
-    return alt.Shape(f"{field}:N", scale=_scale(chosen), legend=_legend(series, inked))
-
-
-def _scale(chosen: Sequence[tuple[str, str]]) -> alt.Scale:
-    domain, range_ = zip(*chosen, strict=True)
-    return alt.Scale(domain=domain, range=range_)
-
-
-def _legend(series: Looks, inked: Inked, columns: int = 4) -> alt.Legend:
-    wide = sum(map(len, [*series, *dict(inked)])) >= 30
-    return alt.Legend(
-        title=None, orient="bottom", columns=min(2, columns) if wide else columns, columnPadding=16, symbolOpacity=1
-    )
-
-
-def _styled(chart: alt.LayerChart) -> alt.LayerChart:
-    line: dict[str, Any] = {"domainColor": _INK, "tickColor": _INK, "domainOpacity": 0.5, "tickOpacity": 0.5}
-    return chart.properties(autosize=alt.AutoSizeParams(type="fit-x", contains="padding")).configure(
-        background="transparent",
-        padding=3,
-        axis=alt.AxisConfig(
-            labelColor=_INK,
-            titleColor=_INK,
-            gridColor=_INK,
-            gridOpacity=0.12,
-            titleFontWeight="normal",
-            labelFlush=False,
-            labelSeparation=5,
-            **line,
-        ),
-        axisLeft=alt.AxisConfig(titlePadding=10),  # the page's font is wider than the one used for measuring labels
-        legend=alt.LegendConfig(labelColor=_INK, labelLimit=220),
-        view=alt.ViewConfig(stroke=None),
-        text=alt.MarkConfig(fontSize=10),
-        aria=False,
-    )

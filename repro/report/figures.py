@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from .. import models
+from .. import command, models
+from ..claims.claim import listed as claims
 from ..formats import counted, from_to
 from ..money.breakeven import comment_cases, first_run, lifespan_years
 from ..money.days import DaysAsked, ModelDays, TrainingDays
 from ..money.offers import Costs, cheapest_to_own, cost_a_day, offers
-from ..money.prices import gpu_prices, machine_price, price_list
+from ..money.prices import machine_price, price_list
 from ..paper.arithmetic import (
     PYTHIA,
     analytic_days,
@@ -24,7 +25,7 @@ from ..paper.arithmetic import (
     training_flops,
 )
 from ..paper.gpus import paper_gpus
-from ..paper.settings import FREE_LUNCH, NAIVE, Settings
+from ..paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from ..paper.tables import (
     COUNTS,
     Cell,
@@ -35,24 +36,76 @@ from ..paper.tables import (
     published_settings,
     training_compute,
 )
-from ..record import BY_CLOCK, Record
+from ..record import BY_CLOCK, Clock, OnMachine, Record
 from ..run.settings_search import Search
 from ..validity import feasible
-from .panels import SEARCH, Curve, Figure, Mark, Origin, Panel, Point, Reference, State, Trade, measured_panels
+from .blocks import Figure, Kind, Origin, Panel, Row
+
+SEARCH = f"{command()} --gpus all --methods all"  # command that measures whole searches, which some figures need
+Days = dict[tuple[str, int], float]
 
 
-def all_figures(searches: Sequence[Search]) -> list[Figure]:
-    """Return all figures in the paper's order; without `searches` they show the published numbers only."""
-    return [
-        _speedups(searches),
-        feasibility(searches),
-        _gains(searches),
-        _spread(searches),
-        _gpu_days(searches),
-        *costs(searches),
-        _compute(searches),
-        methods(searches),
-    ]
+def of_run(searches: Sequence[Search]) -> list[Figure]:
+    """Return the figures of which a run measured something, in the paper's order."""
+    return [each for each in _figures(searches) if any("measured" in panel.origin for panel in each.panels)]
+
+
+def of_published() -> list[Figure]:
+    """Return all figures of the published numbers, in the paper's order; then those of break-even and scaling."""
+    *first, compute, methods = _figures(())
+    return [*first, *_costs(), compute, methods, _break_even(), _scaling()]
+
+
+def _figures(searches: Sequence[Search]) -> list[Figure]:
+    drawn = (_speedups, _feasibility, _gains, _spread, _gpu_days, _compute, _methods)
+    return [draw(searches) for draw in drawn]
+
+
+def _measured(
+    title: str,
+    kind: Kind,
+    x: str,
+    rows: Sequence[Row],
+    searches: Sequence[Search],
+    reference: tuple[float, str] | None = None,
+    y: str = "model",
+    clock: Clock | None = None,
+) -> list[Panel]:
+    """Return a panel of measured rows by this clock (None: that of the searches), or none where there are no rows."""
+    if not rows:
+        return []
+    scales = {search.scale for search in searches}
+    source = f"trials.jsonl, {BY_CLOCK[clock or searches[0].clock]}"
+    if scales == {"tiny"}:
+        source += "; tiny twins of the recipes, which say nothing of the paper's"
+    elif len(scales) > 1:
+        source += "; some of the recipes are tiny twins"
+    return [Panel("measured", title, kind, y, x, rows, source, reference, machines(searches))]
+
+
+def in_order(found: Sequence[Search]) -> list[Search]:
+    """Return the searches with recipes in the paper's order, each by machine, with naive settings before the others."""
+    known = (*models.IDS, *models.OTHERS)
+    recipes = [*known, *sorted({search.recipe for search in found} - {*known})]  # last those of one's own
+    ordered = [replace(search, trials=tuple(sorted(search.trials, key=_by_settings))) for search in found]
+    return sorted(ordered, key=lambda search: (recipes.index(search.recipe), search.scale, _by_size(search)))
+
+
+def machines(found: Iterable[OnMachine]) -> list[str]:
+    """Return the names of the machines by ascending count; those of several nodes or of limited memory come last."""
+    return list(dict.fromkeys(one.machine for one in sorted(found, key=_by_size)))
+
+
+def _by_size(one: OnMachine) -> tuple[str, int, int, int]:
+    return one.device, one.nodes, one.memory_limit or 0, one.count
+
+
+def _by_settings(trial: Record) -> tuple[int, bool]:
+    """Return a sort key: settings outside the search space come last, flash attention after the same settings
+    without."""
+    settings = Settings.parse(trial.settings)
+    space = [NAIVE, *search_space(trial.world)]
+    return space.index(settings.base) if settings.base in space else len(space), settings.attention != "sdpa"
 
 
 def _speedups(searches: Sequence[Search]) -> Figure:
@@ -62,45 +115,33 @@ def _speedups(searches: Sequence[Search]) -> Figure:
     for speedup in published:
         note = f"{speedup.model}, {counted(speedup.gpus, 'GPU')}"
         analytic = speedup.naive_days / analytic_days(speedup.model, speedup.gpu, speedup.gpus)
-        rows.append(Point(speedup.gpu, "best settings", speedup.ratio.value, note))
-        rows.append(Point(speedup.gpu, "analytic estimate", analytic, note))
+        rows.append(Row(speedup.gpu, "best settings", speedup.ratio.value, note=note))
+        rows.append(Row(speedup.gpu, "analytic estimate", analytic, note=note))
     measured = []
     for search in searches:
         for series, step in (("free lunch alone", search.free_lunch), ("best settings", search.best)):
             if search.naive is not None and step is not None:
-                measured.append(Point(search.model, series, search.naive / step, search.machine))
-    mean, optimistic = (
-        fmean([row.value for row in rows if row.series == series]) for series in ("best settings", "analytic estimate")
-    )
+                measured.append(Row(search.model, series, search.naive / step, note=search.machine))
+    said = next(claim.published for claim in claims() if claim.id == "mean-speedup")
+    mean, optimistic = (_mean(rows, series) for series in ("best settings", "analytic estimate"))
     says = (
-        f"From the printed days: with the best settings a training step of Pythia is {mean:.1f} times as fast as with "
-        f"naive ones, on average over the {len(published)} cells that have both; the analytic estimate promises "
+        f"The paper says that the best settings are {said} times as fast as naive ones. Its printed days of Pythia "
+        f"give {mean:.1f}, on average over the {len(published)} cells that have both; the analytic estimate promises "
         f"{optimistic:.1f} times."
     )
-    here = [row.value for row in measured if row.series == "best settings" and row.group in PYTHIA]
+    here = [float(row.x) for row in measured if row.series == "best settings" and row.y in PYTHIA]
     if here:
         says += f" Measured here, for Pythia: {_times(here)}."
-    title = "Speed-ups over naive settings"
-    x, naive = "times as fast as naive settings", Reference(1.0, "naive settings")
-    return Figure(
-        "2",
-        title,
-        says,
-        [
-            *measured_panels("Each recipe here", "strips", x, measured, searches, naive),
-            Panel(
-                "published",
-                "Pythia on the paper's GPUs",
-                "strips",
-                x,
-                rows,
-                "Tables 1 and 4; section 3.1",
-                naive,
-                groups="GPU",
-                notes="cell",
-            ),
-        ],
+    x, naive = "times as fast as naive settings", (1.0, "naive settings")
+    published_panel = Panel(
+        "published", "Pythia on the paper's GPUs", "dots", "GPU", x, rows, "Tables 1 and 4; section 3.1", naive
     )
+    panels = [*_measured("Each recipe here", "dots", x, measured, searches, naive), published_panel]
+    return Figure("2", "Speed-ups over naive settings", says, panels)
+
+
+def _mean(rows: Sequence[Row], series: str) -> float:
+    return fmean(float(row.x) for row in rows if row.series == series)
 
 
 def _times(ratios: Sequence[float]) -> str:
@@ -114,7 +155,7 @@ def _times(ratios: Sequence[float]) -> str:
 def _gains(searches: Sequence[Search]) -> Figure:
     """Return figures 4 and 11: what the best memory-saving settings gain over free lunch alone."""
     rows = [
-        Point(f"{search.model}, {search.machine}", "faster" if search.gain > 0 else "slower", 100 * search.gain)
+        Row(f"{search.model}, {search.machine}", "faster" if search.gain > 0 else "slower", 100 * search.gain)
         for search in _whole(searches)
         if search.gain is not None
     ]
@@ -127,7 +168,7 @@ def _gains(searches: Sequence[Search]) -> Figure:
         "4, 11",
         "Gains of memory-saving settings",
         says,
-        measured_panels("Where the whole space was searched", "bars", x, rows, searches, groups="place"),
+        _measured("Where the whole space was searched", "bars", x, rows, searches, y="place"),
         "The paper draws these gains and does not print the numbers behind them.",
         SEARCH,
     )
@@ -142,13 +183,13 @@ def _spread(searches: Sequence[Search]) -> Figure:
         if spread is None:
             continue
         rows = [
-            Point(_beside_free_lunch(settings), _kind(settings), step / spread.best)
+            Row(_beside_free_lunch(settings), _kind(settings), step / spread.best)
             for settings, step in sorted(search.steps.items(), key=lambda item: item[1])
         ]
         place = f"{search.model} on {search.machine}"
         title = f"{place}: {len(rows)} settings"
         x = "time, best saving memory = 1"
-        panels += measured_panels(title, "bars", x, rows, [search], groups="settings")
+        panels += _measured(title, "bars", x, rows, [search], y="settings")
         over_median.append(spread.median / spread.best)
         over_worst.append(spread.worst / spread.best)
         if search.free_lunch is not None:
@@ -194,10 +235,10 @@ def _gpu_days(searches: Sequence[Search]) -> Figure:
     rows = []
     for row in gpu_days():
         note = f"{row.ratio.value:.1f} x less" if row.ratio.value > 1 else f"{1 / row.ratio.value:.1f} x more"
-        rows.append(Point(row.model, "original training", row.original, ""))
-        rows.append(Point(row.model, "best settings, 8 A100", row.best.value, note))
+        rows.append(Row(row.model, "original training", row.original))
+        rows.append(Row(row.model, "best settings, 8 A100", row.best.value, label=note))
     measured = [
-        Point(search.model, search.machine, search.best_days * search.world)
+        Row(search.model, search.machine, search.best_days * search.world)
         for search in searches
         if search.scale == "paper" and search.device != "cpu" and search.best_days is not None
     ]
@@ -209,8 +250,8 @@ def _gpu_days(searches: Sequence[Search]) -> Figure:
         "original trainings, which ran on other hardware: RoBERTa and ConvNeXt on V100, ViT on TPUv3 cores, Pythia on "
         "A100 of 40 GB.",
         [
-            *measured_panels("Best settings here", "strips", "GPU-days", measured, searches),
-            Panel("published", "Original and 8 A100", "pairs", "GPU-days", rows, "figure 6(a); Table 1"),
+            *_measured("Best settings here", "dots", "GPU-days", measured, searches),
+            Panel("published", "Original and 8 A100", "dots", "model", "GPU-days", rows, "figure 6(a); Table 1"),
         ],
     )
 
@@ -221,35 +262,41 @@ def _compute(searches: Sequence[Search]) -> Figure:
     for row in training_compute().values():
         ours = training_flops(recipe_of(row.model))
         ratio = row.training_flops / ours
-        flops.append(Point(row.model, "paper, figure 9", row.training_flops))
-        flops.append(Point(row.model, "closed form", ours, _ratio(ratio)))
+        flops.append(Row(row.model, "paper, figure 9", row.training_flops))
+        flops.append(Row(row.model, "closed form", ours, label=_ratio(ratio)))
     peaks = []
     for peak in analytic_peaks().values():
         sheet = paper_peak(peak.gpu, "fp16") / 1e12
         ratio = peak.fp16_tflops / sheet
-        peaks.append(Point(peak.gpu, "paper", peak.fp16_tflops))
-        peaks.append(Point(peak.gpu, "data sheet", sheet, _ratio(ratio)))
+        peaks.append(Row(peak.gpu, "paper", peak.fp16_tflops))
+        peaks.append(Row(peak.gpu, "data sheet", sheet, label=_ratio(ratio)))
     rates = [(search, rate) for search in searches if (rate := _rate(search)) is not None]
     unit, name = (1e12, "TFLOP/s") if any(rate >= 1e12 for _, rate in rates) else (1e9, "GFLOP/s")
-    measured = [Point(search.model, search.machine, rate / unit) for search, rate in rates]
+    measured = [Row(search.model, search.machine, rate / unit) for search, rate in rates]
     return Figure(
         "9",
         "FLOPs and throughput",
         "FLOPs of each training, by the paper and by our closed forms, which a counted run confirms; the dense 16-bit "
         "peaks that the paper's analytic estimate takes, and the data sheets'.",
         [
-            *measured_panels(
-                "Fastest settings here", "strips", f"model {name} a device", measured, searches, clock="true"
+            *_measured("Fastest settings here", "dots", f"model {name} a device", measured, searches, clock="true"),
+            Panel(
+                "computed",
+                "FLOPs of a training",
+                "dots",
+                "model",
+                "FLOPs",
+                flops,
+                "figure 9(a); closed forms in models/",
             ),
-            Panel("computed", "FLOPs of a training", "pairs", "FLOPs", flops, "figure 9(a); closed forms in models/"),
             Panel(
                 "computed",
                 "16-bit throughput of a GPU",
-                "pairs",
+                "dots",
+                "GPU",
                 "TFLOP/s, dense",
                 peaks,
                 "authors' release v1.0.0; data sheets, see expected/gpus.csv",
-                groups="GPU",
             ),
         ],
     )
@@ -275,51 +322,36 @@ _MARKS = (
 )
 
 
-def costs(searches: Sequence[Search]) -> list[Figure]:
-    """Return figures 7, 12 and 13: costs of the machine and of an experiment, for one model and for all, with
-    measurements."""
-    true, published = (
-        {model: {(row.gpu, row.gpus): row.days.value for row in _of_paper(model, asked)} for model in models.NAMES}
-        for asked in (_TRUE, DaysAsked("printed"))
-    )
-    measured: dict[str, dict[tuple[str, int], float]] = {}
-    priced = gpu_prices().keys()
-    for search in searches:
-        if search.best_days is None or not search.comparable_with_paper or search.device not in priced:
-            continue
-        measured.setdefault(search.model, {})[search.device, search.count] = search.best_days
+def _costs() -> list[Figure]:
+    """Return figures 7, 12 and 13: costs of the machine and of an experiment, for one model and for all."""
     one = "Pythia-1B"
+    true, published = (
+        {model: {(row.gpu, row.gpus): row.days.value for row in _of_paper(model, asked)} for model in names}
+        for asked, names in ((_TRUE, models.NAMES), (DaysAsked("printed"), [one]))
+    )
     prices = "section 4.1 and Table 5 for prices"
 
     def panel(model: str, title: str, each: bool, printed: bool = False) -> Panel:
-        here = {} if printed else measured.get(model, {})
-        rows = [*_trades((published if printed else true)[model], each), *_here(here, each)]
+        rows = _trades((published if printed else true)[model], each)
         x = "US dollars of an experiment" if each else "US dollars of the machine"
-        origin: Origin = "published" if printed else "measured and predicted" if here else "predicted"
-        source = "Table 1" if printed else f"true days, {_TRUE.text}"
-        sources = f"{source}; {prices}" + (f"; trials.jsonl, {BY_CLOCK[searches[0].clock]}" if here else "")
-        return Panel(origin, title, "trades", x, rows, sources, y="days of training")
+        source = "Table 1" if printed else _TRUE.text.rstrip(".")
+        origin: Origin = "published" if printed else "predicted"
+        return Panel(origin, title, "marks", "days of training", x, rows, f"{source}; {prices}")
 
-    trades = {(trade.gpu, trade.gpus): trade for trade in _trades(true[one], each=False)}
-    fastest = min(trades.values(), key=lambda trade: trade.days)
+    days, gpus, gpu = min((days, gpus, gpu) for (gpu, gpus), days in true[one].items())
+    price = machine_price(gpu, gpus, price_list(), "USD")
     says = (
         f"Cost of the machine, and of the days of its {lifespan_years():g} years that one training takes. The fastest "
-        f"of the paper's machines for {one}, {fastest.gpus} {fastest.gpu}, costs ${fastest.cost:,.0f} and takes "
-        f"{fastest.days:.0f} true days on today's stack, {published[one][fastest.gpu, fastest.gpus]:.0f} printed; "
-        f"{_MARKS}."
+        f"of the paper's machines for {one}, {gpus} {gpu}, costs ${price[0] if price else 0:,.0f} and takes "
+        f"{days:.0f} true days on today's stack, {published[one][gpu, gpus]:.0f} printed; {_MARKS}."
     )
+    panels = [
+        panel(one, f"Cost of {'an experiment' if each else 'the machine'}{', printed days' * printed}", each, printed)
+        for printed in (False, True)
+        for each in (False, True)
+    ]
     return [
-        Figure(
-            "7",
-            f"Cost against days, {one}",
-            says,
-            [
-                panel(one, "Cost of the machine", False),
-                panel(one, "Cost of an experiment", True),
-                panel(one, "Cost of the machine, printed days", False, printed=True),
-                panel(one, "Cost of an experiment, printed days", True, printed=True),
-            ],
-        ),
+        Figure("7", f"Cost against days, {one}", says, panels),
         Figure(
             "12",
             "Cost of the machine against days, all models",
@@ -345,32 +377,27 @@ def _of_paper(model: str, asked: DaysAsked) -> list[TrainingDays]:
     return [row for row in found if row.gpu in paper_gpus() and row.gpus in COUNTS]
 
 
-def _trades(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
-    found = _priced(days, each)
-    return [replace(trade, kind="beaten") if any(_beats(other, trade) for other in found) else trade for trade in found]
+def _trades(days: Days, each: bool) -> list[Row]:
+    """Return the machines that have a price, each with that or with the share of an experiment in it. The note says
+    whether another is worse in neither cost nor days, and better in one of them."""
+    prices = price_list()
+    costs = {
+        (gpu, gpus): cost_a_day(price[0]) * spent if each else price[0]
+        for (gpu, gpus), spent in days.items()
+        if (price := machine_price(gpu, gpus, prices, "USD")) is not None
+    }
+    aims = {place: (cost, days[place]) for place, cost in costs.items()}
+    beaten = {
+        place: any(ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1] for ours in aims.values())
+        for place, theirs in aims.items()
+    }
+    return [
+        Row(spent, gpu, cost, label=str(gpus), note="yes" if beaten[gpu, gpus] else "no")
+        for (gpu, gpus), (cost, spent) in aims.items()
+    ]
 
 
-def _beats(one: Trade, other: Trade) -> bool:
-    """Return whether one is worse in neither cost nor days, as printed, and better in one of them."""
-    return one.aims != other.aims and all(ours <= theirs for ours, theirs in zip(one.aims, other.aims, strict=True))
-
-
-def _here(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
-    return [replace(trade, gpu=f"{trade.gpu}, here", kind="here") for trade in _priced(days, each)]
-
-
-def _priced(days: dict[tuple[str, int], float], each: bool) -> list[Trade]:
-    """Return the machines that have a price, each with that or with the share of an experiment in it."""
-    prices, found = price_list(), []
-    for (gpu, gpus), spent in days.items():
-        price = machine_price(gpu, gpus, prices, "USD")
-        if price is not None:
-            cost = cost_a_day(price[0]) * spent if each else price[0]
-            found.append(Trade(gpu, gpus, cost, spent, "best"))
-    return found
-
-
-def feasibility(searches: Sequence[Search]) -> Figure:
+def _feasibility(searches: Sequence[Search]) -> Figure:
     """Return figure 3: the models that naive settings can train, and those that the best ones can."""
     panels, infeasible = [], {}
     tables: dict[Table, str] = {"4": "Naive settings", "1": "Best settings"}
@@ -379,16 +406,16 @@ def feasibility(searches: Sequence[Search]) -> Figure:
         for search in searches:
             tried = [each for each in search.standing.values() if (each.settings == NAIVE.id) == naive]
             if tried:
-                measured.append(Mark(search.model, search.machine, _outcome(tried, naive or search.whole)))
-        panels += measured_panels(f"{title}, here", "grid", "", measured, searches)
+                measured.append(Row(search.model, _outcome(tried, naive or search.whole), search.machine))
+        panels += _measured(f"{title}, here", "fields", "machine", measured, searches)
         there = by_place(table)
         rows = [
-            Mark(model, gpu, _any_feasible(there[model, gpu, count] for count in COUNTS if count > 1))
+            Row(model, _any_feasible(there[model, gpu, count] for count in COUNTS if count > 1), gpu)
             for model in PYTHIA
             for gpu in paper_gpus()
         ]
-        infeasible[table] = sum(row.state == "infeasible" for row in rows)
-        panels.append(Panel("published", f"{title}, 2 or more GPUs", "grid", "", rows, f"Table {table}"))
+        infeasible[table] = sum(row.series == "infeasible" for row in rows)
+        panels.append(Panel("published", f"{title}, 2 or more GPUs", "fields", "model", "GPU", rows, f"Table {table}"))
     says = (
         f"As printed, Pythia on 2 or more GPUs: naive settings cannot train {infeasible['4']} of the {len(rows)} pairs "
         f"of model and GPU, the best settings {infeasible['1'] or 'none'}."
@@ -396,23 +423,23 @@ def feasibility(searches: Sequence[Search]) -> Figure:
     return Figure("3", "What can be trained at all", says, sorted(panels, key=lambda panel: panel.origin))
 
 
-def methods(searches: Sequence[Search]) -> Figure:
+def _methods(searches: Sequence[Search]) -> Figure:
     """Return figure 10: the fewest methods that are enough for each model on each machine."""
     naive, best = by_place("4"), by_place("1")
     settings = {row.place: row for row in published_settings()}
     measured = [
-        Mark(search.model, search.machine, _least_measured(search))
+        Row(search.model, _least_measured(search), search.machine)
         for search in searches
         if any(feasible(trial) is not None for trial in search.trials)
     ]
-    panels = measured_panels("Each recipe here", "grid", "", measured, searches)
+    panels = _measured("Each recipe here", "fields", "machine", measured, searches)
     for title, counts in (("1 GPU", COUNTS[:1]), ("2 or more GPUs", COUNTS[1:])):
         rows = [
-            Mark(model, gpu, _least_published([(model, gpu, count) for count in counts], naive, best, settings))
+            Row(model, _least_published([(model, gpu, count) for count in counts], naive, best, settings), gpu)
             for model in models.NAMES
             for gpu in paper_gpus()
         ]
-        panels.append(Panel("published", title, "grid", "", rows, "Tables 1 and 4, Appendix J"))
+        panels.append(Panel("published", title, "fields", "model", "GPU", rows, "Tables 1 and 4, Appendix J"))
     return Figure(
         "10",
         "Which methods a model needs",
@@ -429,7 +456,7 @@ def _least_published(
     naive: Mapping[Place, Cell],
     best: Mapping[Place, Cell],
     settings: dict[Place, PublishedSettings],
-) -> State:
+) -> str:
     if any(naive[place].state == "days" for place in places):
         return "naive"
     if any(place in settings and settings[place].readings() == [FREE_LUNCH] for place in places):
@@ -439,7 +466,7 @@ def _least_published(
     return "lost" if any(naive[place].state == "lost" for place in places) else "infeasible"
 
 
-def _least_measured(search: Search) -> State:
+def _least_measured(search: Search) -> str:
     if search.naive is not None:
         return "naive"
     if search.free_lunch is not None:
@@ -450,14 +477,14 @@ def _least_measured(search: Search) -> State:
     return "infeasible" if search.whole and tried and feasible(tried) is False else "not known"
 
 
-def _any_feasible(there: Iterable[Cell]) -> State:
+def _any_feasible(there: Iterable[Cell]) -> str:
     states = {cell.state for cell in there}
     if "days" in states:
         return "feasible"
     return "lost" if "lost" in states else "infeasible"
 
 
-def _outcome(tried: Sequence[Record], whole: bool) -> State:
+def _outcome(tried: Sequence[Record], whole: bool) -> str:
     answers = {feasible(record) for record in tried}
     if True in answers:
         return "feasible"
@@ -467,21 +494,16 @@ def _outcome(tried: Sequence[Record], whole: bool) -> State:
 _RUNS = range(13)
 
 
-def further() -> list[Figure]:
-    """Return the figures of break-even and scaling, from the papers' numbers."""
-    return [_break_even(), _scaling()]
-
-
 def _break_even() -> Figure:
     first, *others = comment_cases()
     panels, sentences = [], []
     for computed in (first, others[1]):
         case = computed.case
-        rows = [Curve("owning", runs, case.owning(runs)) for runs in _RUNS]
-        rows += [Curve("renting", runs, case.renting(runs)) for runs in _RUNS]
+        rows = [Row(case.owning(runs), "owning", runs) for runs in _RUNS]
+        rows += [Row(case.renting(runs), "renting", runs) for runs in _RUNS]
         title = computed.what[0].upper() + computed.what[1:]
         source = "rent-or-buy comment, quantities.csv and rental.csv"
-        panels.append(Panel("computed", title, "lines", "runs of BERT", rows, source, y="US dollars spent"))
+        panels.append(Panel("computed", title, "lines", "US dollars spent", "runs of BERT", rows, source))
         sentences.append(f"from run {first_run(case.runs.value)} on ({computed.what})")
     says = f"A workstation against {first.provider}'s V100s by the hour. Owning is cheaper {', or '.join(sentences)}."
     return Figure("", "When owning beats renting", says, panels)
@@ -493,20 +515,9 @@ def _scaling() -> Figure:
     for id in ("pythia-1b", "pythia-6.9b", "vit"):
         name = models.find(id).name
         found = offers(_of_paper(name, _TRUE), Costs(prices))
-        rows = [Curve(offer.run.gpu, offer.run.gpus, offer.efficiency) for offer in found]
-        source = f"true days, {_TRUE.text}"
-        panels.append(
-            Panel(
-                "predicted",
-                name,
-                "lines",
-                "GPUs, log scale",
-                rows,
-                source,
-                reference=Reference(1.0, "proportional"),
-                y="parallel efficiency",
-            )
-        )
+        rows = [Row(offer.efficiency, offer.run.gpu, offer.run.gpus) for offer in found]
+        source, line = _TRUE.text.rstrip("."), (1.0, "proportional")
+        panels.append(Panel("predicted", name, "lines", "parallel efficiency", "GPUs", rows, source, line))
         by_gpu = [[offer for offer in found if offer.run.gpu == gpu] for gpu in paper_gpus()]
         cheapest = [best.run.machine for of_it in by_gpu if (best := cheapest_to_own(of_it)) is not None]
         sentences.append(f"{name} on {', '.join(cheapest)}")

@@ -11,8 +11,8 @@ from ..formats import significant
 from ..paper.settings import Settings
 from ..record import Record
 from ..validity import Answer
+from .trials import GIB
 
-GIB = 2**30
 _DIFFERS = 0.01  # relative: on a CPU the rounding of bf16 changed a loss of these steps by up to 4e-5
 LEGEND = (
     "without: the same settings without the method, in the same run. speed: above 1 where the method is faster. peak "

@@ -1,63 +1,246 @@
-"""report.html and survey.html: each one file that needs no network and is readable without scripts."""
+"""report.html and survey.html: each one file that needs no network, no script and no library."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from .. import __version__
-from ..claims import CLAIMS
-from ..formats import cell_text
+from ..formats import cell_text, counted
 from ..paper.tables import COUNTS
-from ..predict.audit import WITHOUT_QUEUE
-from ..run.corrected import MEASURED_ELSEWHERE
-from .charts import svg
-from .content import AUDIT, VERDICTS, Content
-from .panels import numbers, unit
-from .survey import SurveyPage
+from .blocks import (
+    Block,
+    Bullets,
+    Counts,
+    Entry,
+    Facts,
+    Figure,
+    Fold,
+    Grid,
+    Heading,
+    Panel,
+    Report,
+    Rows,
+    Sentence,
+    Table,
+)
+from .charts import chart
+from .grids import SYMBOLS
+from .html import Html, h, text
 
-# The symbol before a coloured word.
-_SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {
-    "ok": "✓",
-    "out_of_memory": "✗",
-    "unsupported": "—",
-    "crashed": "!",
-    "timed_out": "…",
-    "skipped": "»",
-    "interrupted": "…",
-    "not_measured": "?",
-}
+_NOTES = 3  # that are in sight
+_PAPER = "$100K or 100 Days: Trade-offs when Pre-Training with Academic Resources"
 
 
-def page(content: Content | SurveyPage) -> str:
-    """Return the page of a report, or of a survey, as HTML."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+def page(report: Report) -> str:
+    """Return the page of a report as HTML."""
+    sources = "Every number here was measured, computed, or read from a file of expected/ that names its source."
+    return _page(f"$100K or 100 Days, run again by repro {__version__}", report.title, report.blocks, sources)
+
+
+def survey_page(headline: str, blocks: Sequence[Block]) -> str:
+    """Return the page of a survey as HTML."""
+    sources = "Answers are private: this page holds counts of people alone."
+    over = f"The survey of $100K or 100 Days, asked again and counted by repro {__version__}"
+    return _page(over, headline, blocks, sources)
+
+
+def _page(over: str, title: str, blocks: Sequence[Block], sources: str) -> str:
+    starts = [at for at, block in enumerate(blocks) if isinstance(block, Heading) and block.id]
+    headings = [block for block in blocks if isinstance(block, Heading) and block.id]
+    ends = [*starts[1:], len(blocks)]
+    unbroken = title.replace(" x ", "\u00a0x\u00a0").replace("-", "\u2011")
+    leading = [block.text for block in blocks if isinstance(block, Sentence) and block.leads]
+    quote = [h("blockquote", leading[0], *(h("small", line) for line in leading[1:]))] if leading else []
+    head = [
+        h("div", over, class_="over"),
+        h("h1", unbroken),
+        *quote,
+        *(_block(block) for block in blocks[: starts[0]] if not (isinstance(block, Sentence) and block.leads)),
+        h("nav", *(h("a", each.short or each.text, href=f"#{each.id}") for each in headings), aria_label="sections"),
+    ]
+    drawn = _numbered(blocks)
+    sections = [
+        h("section", *(drawn[at] for at in range(start, end)), id=heading.id)
+        for heading, start, end in zip(headings, starts, ends, strict=True)
+    ]
+    authors = "The paper: Khandelwal, Yun, Nayak, Merullo, Bach, Sun and Pavlick, "
+    style = Html(Path(__file__).with_name("style.css").read_text(encoding="utf-8"))
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            h("title", title),
+            h("style", style),
+            "</head><body>",
+            h("header", *head),
+            h("main", *sections),
+            h("footer", h("p", authors, h("i", _PAPER), f" (2024). {sources}")),
+            "</body></html>\n",
+        ]
     )
-    environment.filters |= {"shown": partial(cell_text, nothing="—"), "numeric": _numeric}
-    template = "survey.html" if isinstance(content, SurveyPage) else "report.html"
-    return environment.get_template(template).render(
-        content=content,
-        version=__version__,
-        counts=COUNTS,
-        measured_elsewhere=MEASURED_ELSEWHERE,
-        without_queue=WITHOUT_QUEUE,
-        symbols=_SYMBOLS,
-        draw=lambda panel, id: Markup(svg(panel, id)),
-        numbers=numbers,
-        unit=unit,
+
+
+def _numbered(blocks: Sequence[Block]) -> list[Html]:
+    """Return each block as HTML; the charts of figures have ids of their own."""
+    figures = [block for block in blocks if isinstance(block, Figure)]
+    return [
+        _figure(block, figures.index(block) + 1) if isinstance(block, Figure) else _block(block) for block in blocks
+    ]
+
+
+def _block(block: Block) -> Html:
+    match block:
+        case Heading():
+            return h("h2" if block.id else "h3", block.text)
+        case Sentence():
+            return h("p", block.text)
+        case Bullets():
+            return _bullets(block)
+        case Facts(commands=True):
+            pairs = (h("div", h("code", words), h("span", gives)) for words, gives in block.pairs)
+            return h("div", *pairs, class_="commands")
+        case Facts():
+            return h("dl", *chain(*((h("dt", name), h("dd", value)) for name, value in block.pairs)), class_="facts")
+        case Counts():
+            tiles = (h("div", h("dt", name), h("dd", number), class_=kind) for kind, name, number in block.counts)
+            return h("dl", *tiles, class_="tiles")
+        case Table(folded=True):
+            return _details(block.title, [_table(block)], counted(len(block.rows), "row"))
+        case Table():
+            return _table(block)
+        case Fold():
+            return _details(block.title, map(_block, block.blocks), block.summary)
+        case Grid():
+            return _grid(block)
+        case Figure():
+            return _figure(block, 0)
+
+
+def _details(title: str, inside: Any, summary: str = "") -> Html:
+    return h("details", h("summary", title, " ", h("span", summary)), *inside)
+
+
+def _bullets(block: Bullets) -> Html:
+    items = [h("li", line) for line in block.lines]
+    if not block.notes or len(items) <= _NOTES:
+        return h("ul", *items)
+    more = _details(counted(len(items) - _NOTES, "more note"), [h("ul", *items[_NOTES:])])
+    return Html(h("ul", *items[:_NOTES]) + more)
+
+
+def _region(name: str, table: Html, class_: str = "scroll") -> Html:
+    return h("div", table, class_=class_, tabindex=0, role="region", aria_label=name)
+
+
+def _table(block: Table) -> Html:
+    numeric = _numeric(block.rows)
+    head = (h("th", _broken(name), scope="col", class_=numeric[name]) for name in block.rows[0])
+    body = (
+        h("tr", *(h("td", _shown(name, value), data_name=name, class_=numeric[name]) for name, value in row.items()))
+        for row in block.rows
+    )
+    table = h("table", h("thead", h("tr", *head)), h("tbody", *body), class_="rows stack" if block.stacked else "rows")
+    return _region(block.title, table)
+
+
+def _numeric(rows: Rows) -> dict[str, str | None]:
+    """Return the class of each column: those that have only numbers are aligned to the right."""
+    return {
+        name: "number" if all(isinstance(row[name], (int, float)) or row[name] is None for row in rows) else None
+        for name in rows[0]
+    }
+
+
+def _shown(name: str, value: Any) -> Html:
+    if name.startswith(("status", "verdict")):
+        return h("span", f"{SYMBOLS.get(value, '')} {value.replace('_', ' ')}", class_=f"chip {value}")
+    return _broken(cell_text(value, nothing="—"))
+
+
+def _broken(words: str) -> Html:
+    """Return text whose lines may break at signs without blanks."""
+    return Html(text(words).replace("+", "+<wbr>").replace("/", "/<wbr>"))
+
+
+def _grid(grid: Grid) -> Html:
+    """Return the table, and for narrow screens a block for each GPU, those with a coloured field first."""
+    coloured = {gpu for (_, gpu, _), entry in grid.entries.items() if entry.symbol}
+    blocks = sorted(grid.gpus, key=lambda gpu: gpu not in coloured)
+    narrow = (_region(f"{grid.title}, {gpu}", _of_gpus(grid, [gpu]), "scroll narrow") for gpu in blocks)
+    key = (h("li", h("i", symbol or "\u00a0", class_=kind), meaning) for kind, symbol, meaning in grid.kinds)
+    parts = [
+        h("h3", grid.title),
+        h("p", grid.caption, class_="soft"),
+        _region(grid.title, _of_gpus(grid, grid.gpus), "scroll wide"),
+        *narrow,
+        h("ul", *key, class_="key"),
+    ]
+    return Html("".join(parts))
+
+
+def _of_gpus(grid: Grid, gpus: Sequence[str]) -> Html:
+    names = (h("th", gpu, class_="first", scope="colgroup", colspan=len(COUNTS)) for gpu in gpus)
+    counts = (h("th", count, scope="col", class_=_first(at)) for _ in gpus for at, count in enumerate(COUNTS))
+    corner = h("th", h("span", "model", class_="hidden"), scope="col", rowspan=2)
+    body = (
+        h("tr", h("th", model, scope="row"), *(_field(at, entry) for at, entry in enumerate(entries)))
+        for model, entries in grid.lines(gpus)
+    )
+    return h("table", h("thead", h("tr", corner, *names), h("tr", *counts)), h("tbody", *body), class_="grid")
+
+
+def _first(at: int) -> str | None:
+    return None if at % len(COUNTS) else "first"
+
+
+def _field(at: int, entry: Entry) -> Html:
+    parts = [
+        Html(f"{h('b', entry.symbol)} ") if entry.symbol and not entry.below else "",
+        entry.text,
+        h("b", f"{entry.symbol} {entry.below}", class_="below") if entry.below else "",
+        h("span", entry.beside, class_="beside") if entry.beside else "",
+        h("span", f", {entry.kind.replace('_', ' ')}", class_="hidden"),
+    ]
+    return h("td", *parts, class_=" ".join(filter(None, (entry.kind, _first(at)))), title=entry.message)
+
+
+def _figure(figure: Figure, number: int) -> Html:
+    name = [h("span", figure.name), " "] if figure.name else []
+    panels = h("div", *_panels(figure, number), class_="panels many" if len(figure.panels) > 4 else "panels")
+    how = [f"{figure.lacking} To measure them: ", h("code", figure.measured_by)]
+    return h(
+        "figure",
+        h("h3", *name, figure.title),
+        h("figcaption", figure.says),
+        *([panels] if figure.panels else []),
+        *([h("p", *how, class_="lacking")] if figure.lacking else []),
     )
 
 
-def _numeric(rows: Sequence[dict[str, Any]], column: str) -> bool:
-    """Return whether a column has only numbers, which are aligned to the right."""
-    return all(isinstance(row[column], (int, float)) or row[column] is None for row in rows)
+def _panels(figure: Figure, number: int) -> Iterator[Html]:
+    for at, panel in enumerate(figure.panels, 1):
+        yield h(
+            "div",
+            h("h4", panel.title, h("span", panel.origin, class_=f"origin {panel.origin}")),
+            chart(panel, f"f{number}-{at}"),
+            h("p", f"Source: {panel.source}."),
+            _numbers(panel),
+            class_="panel",
+        )
+
+
+def _numbers(panel: Panel) -> Html:
+    rows, named = panel.table, f"the numbers of {panel.title}"
+    numeric = _numeric(rows)
+    head = (h("th", name, scope="col", class_=numeric[name]) for name in rows[0])
+    body = (
+        h("tr", *(h("td", cell_text(value, nothing="—"), class_=numeric[name]) for name, value in row.items()))
+        for row in rows
+    )
+    summary = h("summary", "The numbers", h("span", f" of {panel.title}", class_="hidden"))
+    return h("details", summary, _region(named, h("table", h("tr", *head), *body)), class_="numbers")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from ..survey import shares
 from ..survey.answers import Answers
@@ -12,22 +10,9 @@ from ..survey.counts import BASE, FEW
 from ..survey.questions import NOT_AVAILABLE
 from ..survey.shares import Availability, Breakdown, Compared
 from ..survey.training import CALLED, LEVELS, Reach
-from .panels import Figure, Origin, Panel, Point, Span
+from .blocks import Figure, Origin, Panel, Row
 
 PAGE = "survey.html"
-
-
-@dataclass(frozen=True)
-class SurveyPage:
-    """The content of the page. `training` is the table of who can train what."""
-
-    headline: str
-    sentences: Sequence[str]
-    training: Sequence[dict[str, Any]]
-    training_notes: Sequence[str]
-    shares: Sequence[dict[str, Any]]
-    notes: Sequence[str]
-    figures: Sequence[Figure]
 
 
 def figures(answers: Answers, reached: Sequence[Reach]) -> list[Figure]:
@@ -61,11 +46,11 @@ def _training(reached: Sequence[Reach], people: str) -> Figure:
             number = each.shown(level)
             if isinstance(number, int):
                 if number > last:
-                    rows.append(Point(each.model, CALLED[level], number - last))
+                    rows.append(Row(each.model, CALLED[level], number - last))
                 last = number
     measured = any("measured" in each.origins for each in reached)
     origin: Origin = "measured and predicted" if measured else "predicted"
-    panel = Panel(origin, "People by model", "stacks", f"of {reached[0].shown()} people", rows, people)
+    panel = Panel(origin, "People by model", "bars", "model", f"of {reached[0].shown()} people", rows, people)
     says = (
         "How many people can train each model in the time for which they may use their GPUs: naively, besides these "
         f"with the free lunch, and besides these with all methods. A number below {BASE} is in the next bar."
@@ -78,11 +63,11 @@ def _shares(found: Sequence[Compared], people: str) -> Figure:
     rows = []
     for each in found:
         if each.value is not None and each.claim != "survey-data-center":
-            rows.append(Span(each.what, "answers", each.value.value, each.value.low, each.value.high))
-            rows.append(Span(each.what, "paper", each.paper.value, each.paper.low, each.paper.high))
-    panel = Panel(
-        "answered", "Shares", "spans", "% of who answered", rows, f"{people}; section 2, figure 8", groups="share"
-    )
+            rows += [
+                Row(each.what, series, share.value, low=share.low, high=share.high)
+                for series, share in (("answers", each.value), ("paper", each.paper))
+            ]
+    panel = Panel("answered", "Shares", "dots", "share", "% of who answered", rows, f"{people}; section 2, figure 8")
     says = "Each share with its 95 % interval, and the paper's with the bounds of its rounding."
     return Figure("", "Shares of section 2 beside the paper's", says, [panel] if rows else [])
 
@@ -93,21 +78,21 @@ def _availability(found: Availability) -> Panel | None:
     for gpus, of_gpus in found.rows:
         name = f"{gpus}+" if gpus == found.rows[-1][0] else str(gpus)
         rows += [
-            Point(name, row.choice, row.count.people)
+            Row(name, row.choice, row.count.people)
             for row in of_gpus
             if row.count.people is not None and row.choice != NOT_AVAILABLE
         ]
     if not rows:
         return None
     source = f"{found.of} people who filled in every row"
-    return Panel("answered", found.title, "stacks", "people", rows, source, y="number of GPUs", groups="GPUs")
+    return Panel("answered", found.title, "bars", "number of GPUs", "people", rows, source)
 
 
 def _breakdown(found: Breakdown) -> Panel | None:
     """Return a panel of figure 8; None where nothing can be shown."""
-    rows = [Point(row.choice, "people", row.count.people) for row in found.rows if row.count.people is not None]
+    rows = [Row(row.choice, "people", row.count.people) for row in found.rows if row.count.people is not None]
     if not rows:
         return None
     hidden = [row.choice for row in found.rows if row.count.people is None]
     source = f"{found.of} people" + (f"; {FEW} each: {', '.join(hidden)}" if hidden else "")
-    return Panel("answered", found.title, "bars", "people", rows, source, groups="choice")
+    return Panel("answered", found.title, "bars", "choice", "people", rows, source)

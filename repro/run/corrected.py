@@ -310,13 +310,6 @@ def summary(rows: Sequence[Corrected]) -> list[str]:
     return lines
 
 
-MODERN = (
-    "today: true days that the parts of today's software are predicted to take, without an interval, as none were "
-    "measured on a GPU (docs/own-model.md). They are by the newest traces, unlike the days before them: compare them "
-    "with free lunch's in `predict --methods modern`."
-)
-
-
 def basis(table: Table, by: Clock = DEFAULT, stack: Traced = PAPER_STACK) -> str:
     """Return a note on how the days were predicted."""
     settings = "Appendix J's settings and micro batch" if table == "1" else "naive settings"

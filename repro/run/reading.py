@@ -43,6 +43,7 @@ class Problem:
     where: str
     what: str
     used: str
+    changes_verdicts: bool = False
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; {self.used}"
@@ -289,7 +290,7 @@ def valid_records(lines: Iterable[results.Line], place: str, problems: list[Prob
     for line in lines:
         where = f"{place} {line.number}"
         if line.record is None:
-            problems.append(Problem(where, f"not a trial's record ({line.problem})", "the line was left out"))
+            problems.append(Problem(where, f"not a trial's record ({line.problem})", "the line was left out", True))
             continue
         reason = contradiction(line.record)
         if reason is None:
@@ -299,7 +300,7 @@ def valid_records(lines: Iterable[results.Line], place: str, problems: list[Prob
         used = "the record was left out"
         if line.record.id in numbers:
             used += f", line {numbers[line.record.id]} stands for the trial"
-        problems.append(Problem(where, f"{line.record.id} was tampered with or damaged: {reason}", used))
+        problems.append(Problem(where, f"{line.record.id} was tampered with or damaged: {reason}", used, True))
     return found
 
 
@@ -340,12 +341,12 @@ def all_valid_records(folder: Path, problems: list[Problem]) -> list[Record]:
     try:
         register_custom_recipes(folder)
     except UserError as error:
-        problems.append(Problem(results.RECIPES, str(error), "trials of models that it describes were left out"))
+        problems.append(Problem(results.RECIPES, str(error), "trials of models that it describes were left out", True))
     invalid: list[Problem] = []
     found = valid_records(results.lines(folder), f"{results.TRIALS}, line", invalid)
     if len(invalid) > _MOST_LINES:
         more = f"{invalid[0].what}, and {len(invalid) - 1:,} more lines are invalid"
-        invalid = [Problem(invalid[0].where, more, "these lines were left out")]
+        invalid = [Problem(invalid[0].where, more, "these lines were left out", True)]
     problems += invalid
     if results.torn(folder):
         problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))
@@ -460,7 +461,7 @@ def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], clock: Clock, p
     ]
     if different:
         what = f"{len(different)} of its {len(rows)} rows do not follow from the records, first {different[0].cell}"
-        problems.append(Problem(results.VERDICTS, what, used))
+        problems.append(Problem(results.VERDICTS, what, used, True))
 
 
 def _follows(kept: Any, row: dict[str, Any]) -> bool:

@@ -214,19 +214,6 @@ def five_times_terminate(case: Case) -> None:
 
 
 @fault("memory", times=2)
-def ulimit_of_addresses(case: Case) -> None:
-    """Under `ulimit -v`, as on login nodes, the page may not be drawn: the verdict and the report stand."""
-    for _ in range(case.count):
-        with case.injection():
-            limit = case.random.choice([3_000_000, 4_000_000])
-            prefix = ["bash", "-c", f'ulimit -v {limit}; exec "$0" "$@"']
-            folder = case.folder(case.reference.folder)
-            ended = case.ended(case.start_run(folder, prefix=prefix), (OK,), r"report\.md; its page was not drawn: ")
-            case.check("ran on this CPU" in ended.stdout, "no verdict")
-            case.resumes(folder)
-
-
-@fault("memory", times=2)
 def ulimit_below_the_stack(case: Case) -> None:
     """Under a limit in which the stack does not load."""
     for _ in range(case.count):

@@ -1,0 +1,198 @@
+"""The parts of a report: a list of blocks, which the page, the Markdown file and the terminal render."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..formats import listing
+from ..paper.tables import COUNTS
+from ..run.reading import Joined
+from ..run.verdict import Verdict
+
+Rows = Sequence[dict[str, Any]]
+Origin = Literal["measured", "published", "computed", "predicted", "measured and predicted", "answered"]
+Kind = Literal["dots", "bars", "fields", "marks", "lines"]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading. With an `id` it begins a section, which the page's navigation names by `short`."""
+
+    text: str
+    id: str = ""
+    short: str = ""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A paragraph. One that leads is part of the report's answer."""
+
+    text: str
+    leads: bool = False
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The numbers of the answer, which the page shows large: word that selects the colour, name, number."""
+
+    counts: Sequence[tuple[str, str, int]]
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """A list. `notes` are what a terminal shows below the table."""
+
+    lines: Sequence[str]
+    notes: bool = False
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names with values, or with `commands` command lines with what they give."""
+
+    pairs: Sequence[tuple[str, str]]
+    commands: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of rows with equal keys. The page folds up one that is `folded`; `stacked` rows are blocks on a phone. A
+    terminal has the columns of `brief`, all if empty."""
+
+    title: str
+    rows: Rows
+    folded: bool = False
+    stacked: bool = False
+    brief: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Blocks that the page folds up below a title and a summary."""
+
+    title: str
+    blocks: Sequence[Block]
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A field of a grid: the printed value, the line `below` it and the small text `beside`, the word that selects its
+    colour and the word's symbol. `message` is the complete text."""
+
+    text: str
+    below: str
+    kind: str
+    symbol: str
+    message: str
+    beside: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of models by machines. `kinds` explains the colours that occur: word, symbol, meaning."""
+
+    title: str
+    caption: str
+    entries: Mapping[tuple[str, str, int], Entry]
+    kinds: Sequence[tuple[str, str, str]]
+
+    @property
+    def gpus(self) -> list[str]:
+        return list(dict.fromkeys(gpu for _, gpu, _ in self.entries))
+
+    def lines(self, gpus: Sequence[str]) -> list[tuple[str, list[Entry]]]:
+        """Return each model with its entries on these GPUs."""
+        models = dict.fromkeys(model for model, _, _ in self.entries)
+        return [(model, [self.entries[model, gpu, count] for gpu in gpus for count in COUNTS]) for model in models]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A datum of a chart. `y` is a group or a number, `x` a number or a column; `label` stands beside its mark, `note`
+    says what it is the value of, and `low` and `high` are its bounds."""
+
+    y: str | float
+    series: str
+    x: str | float
+    label: str = ""
+    note: str = ""
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart. `x` and `y` name its axes, with units. `reference` is a value marked by a dashed line, with its name.
+    `machines` are all machines of the run, in order: a machine's look depends on its place in it."""
+
+    origin: Origin
+    title: str
+    kind: Kind
+    y: str
+    x: str
+    rows: Sequence[Row]
+    source: str
+    reference: tuple[float, str] | None = None
+    machines: Sequence[str] = ()
+
+    @property
+    def table(self) -> Rows:
+        """Return the rows as a table without empty columns."""
+        every = [
+            {
+                self.y or "y": row.y,
+                "series" if self.kind != "fields" else "state": row.series,
+                self.x or "machine": row.x,
+                "label": row.label or None,
+                "of": row.note or None,
+                "from": row.low,
+                "to": row.high,
+            }
+            for row in self.rows
+        ]
+        return [{key: row[key] for key in row if any(each[key] is not None for each in every)} for row in every]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure. `number` is the paper's, empty where the paper has no such figure; `says` describes the result with its
+    numbers, `lacking` what the paper does not print; `measured_by` is the command that measures it."""
+
+    number: str
+    title: str
+    says: str
+    panels: Sequence[Panel]
+    lacking: str = ""
+    measured_by: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the paper's name of the figure, empty if it has none."""
+        numbers = self.number.split(", ")
+        return f"Figure{'s' if len(numbers) > 1 else ''} {listing(numbers)}" if self.number else ""
+
+
+Block = Heading | Sentence | Counts | Bullets | Facts | Table | Fold | Grid | Figure
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report of runs, or of the published numbers alone where `runs` is None."""
+
+    title: str
+    blocks: Sequence[Block]
+    verdicts: Sequence[Verdict]
+    runs: Joined | None = None
+
+    @property
+    def answer(self) -> list[str]:
+        """Return the sentences with which it begins."""
+        return [block.text for block in self.blocks if isinstance(block, Sentence) and block.leads]
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what limits the answer, the most important first."""
+        return [line for block in self.blocks if isinstance(block, Bullets) and block.notes for line in block.lines]

@@ -1,0 +1,141 @@
+"""Tables 1 and 4 as grids: verdicts, utilisation, and the days that one would wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..claims import CLAIMS
+from ..formats import significant
+from ..paper.tables import COUNTS, cells, printed
+from ..paper.tables import Table as TableNumber
+from ..predict.audit import (
+    IMPLAUSIBLE,
+    Audited,
+)
+from ..record import BY_DAYS, DAYS, days_text, other
+from ..run import corrected
+from ..run.corrected import Corrected
+from ..run.verdict import (
+    Verdict,
+)
+from .blocks import Entry, Grid
+
+# The words that select a field's colour, each with its symbol and meaning.
+VERDICTS = {
+    "reproduced": ("✓", "reproduced: days agree within the tolerance, or neither can train it"),
+    "faster": ("▼", "faster than printed"),
+    "slower": ("▲", "slower than printed"),
+    "feasibility_differs": ("✗", "feasible in one, out of memory in the other"),
+    "no_reference": ("?", "no reference: the paper's mark is lost, or its jobs had too little host memory"),
+    "not_measured": ("", "not measured"),
+    "projected_reproduced": ("≈✓", "projected, and agrees within the tolerance: verifies nothing"),
+    "projected_faster": ("≈▼", "projected, faster than printed"),
+    "projected_slower": ("≈▲", "projected, slower than printed"),
+    "projected_feasibility_differs": ("≈✗", "projected: feasible in one, out of memory in the other"),
+    "projected_no_reference": ("≈?", "projected, without a printed number to compare with"),
+}
+AUDIT = {
+    "impossible": ("✗", "impossible: above the GPU's dense peak, however the days were rounded"),
+    "implausible": ("!", f"implausible: above {IMPLAUSIBLE:.0%} of peak, beyond any published training run"),
+    "plausible": ("", "plausible"),
+    "no_days": ("-", "no days to audit"),
+}
+
+_CORRECTED = {
+    "predicted": ("", "predicted days, (printed days), interval"),
+    "predicted_infeasible": ("-", "predicted infeasible"),
+}
+# The symbol before a coloured word.
+SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {
+    "ok": "✓",
+    "out_of_memory": "✗",
+    "unsupported": "—",
+    "crashed": "!",
+    "timed_out": "…",
+    "skipped": "»",
+    "interrupted": "…",
+    "not_measured": "?",
+}
+
+
+def verdict_grid(table: TableNumber, verdicts: Sequence[Verdict]) -> Grid:
+    """Return Table 1 or 4: printed days, and below them the measured ones by the judging and by the other clock."""
+    clock = verdicts[0].clock
+    entries = {v.place: verdict_entry(v) for v in verdicts if v.table == table}
+    what = "the best settings found" if table == "1" else "naive settings"
+    caption = (
+        f"Days of training with {what}, on 1 to {max(COUNTS)} GPUs: as printed, - infeasible and ? a mark that "
+        "is illegible in our copy of the paper"
+    )
+    if any(entry.below for entry in entries.values()):
+        caption += (
+            f"; beside a verdict's symbol, {DAYS[clock]} here and, smaller or after a slash, {DAYS[other(clock)]}, - "
+            "where nothing fitted"
+        )
+    return _grid(f"Table {table}", f"{caption}.", entries, VERDICTS)
+
+
+def verdict_entry(verdict: Verdict) -> Entry:
+    """Return a cell, coloured by its verdict."""
+    clock = other(verdict.clock)
+    chosen, beside = verdict.chosen, verdict.by(clock)
+    measured = ""
+    if chosen.days is not None:
+        measured = significant(chosen.days)
+    elif chosen.verdict != "not_measured":
+        measured = "-"
+    symbol, _ = VERDICTS[chosen.verdict]
+    message = f"{verdict.cell}: {chosen.verdict.replace('_', ' ')}"
+    message += f" with {chosen.settings}" if chosen.settings else ""
+    message += f", {days_text(chosen.days, verdict.clock)}" if chosen.days is not None else ""
+    message += f", {chosen.reason}" if chosen.reason else ""
+    if chosen.days is not None and beside.days is not None:
+        message += f"; {BY_DAYS[clock]} {beside.verdict.replace('_', ' ')}, {beside.days:.1f} days"
+    small = significant(beside.days) if measured and beside.days is not None else ""
+    return Entry(printed(verdict.expected, verdict.expected_days), measured, chosen.verdict, symbol, message, small)
+
+
+def audit_grid(table: TableNumber, rows: Sequence[Audited]) -> Grid:
+    """Return the utilisation, in per cent of the GPU's peak, that the days of Table 1 or 4 imply."""
+    audited = {row.place: _audit_entry(row) for row in rows if row.table == table}
+    symbol, meaning = AUDIT["no_days"]
+    none = Entry(symbol, "", "no_days", "", meaning)
+    entries = {cell.place: audited.get(cell.place, none) for cell in cells(table)}
+    caption = (
+        f"Model FLOP/s that the printed days imply, on 1 to {max(COUNTS)} GPUs, as a share of the GPU's dense peak at "
+        "the recipe's precision."
+    )
+    return _grid(f"Table {table}, % of peak", caption, entries, AUDIT)
+
+
+def _audit_entry(row: Audited) -> Entry:
+    share = row.utilisation
+    symbol, _ = AUDIT[row.verdict]
+    message = (
+        f"Table {row.table}, {row.model} on {row.machine}: {row.days:g} days are {share.value:.0%} of peak "
+        f"({share.low:.0%} to {share.high:.0%}), {row.verdict}"
+    )
+    if row.corrected_share:
+        message += f"; with the launch queue taken out {row.corrected_share}, {row.corrected_verdict}"
+    return Entry(f"{share.value:.0%}".rstrip("%"), "", row.verdict, symbol, message)
+
+
+def corrected_grid(table: TableNumber, rows: Sequence[Corrected]) -> Grid:
+    """Return the predicted true days of Table 1 or 4, and below them their interval."""
+    entries = {row.place: _corrected_entry(row) for row in rows}
+    return _grid(corrected.title(table), corrected.basis(table), entries, _CORRECTED)
+
+
+def _corrected_entry(row: Corrected) -> Entry:
+    kind = "predicted" if row.feasible else "predicted_infeasible"
+    interval = row.interval.replace("-", "\u2013")  # a page may break a line after an en dash
+    beside = ", ".join(corrected.others(row))
+    return Entry(f"{corrected.shown_days(row)} ({row.printed})", interval, kind, "", row.message, beside)
+
+
+def _grid(
+    title: str, caption: str, entries: dict[tuple[str, str, int], Entry], kinds: dict[str, tuple[str, str]]
+) -> Grid:
+    there = {entry.kind for entry in entries.values()}
+    listed = [(kind, symbol, meaning) for kind, (symbol, meaning) in kinds.items() if kind in there]
+    return Grid(title, caption, entries, listed)

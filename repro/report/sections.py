@@ -1,0 +1,399 @@
+"""The sections of a report: what was found, why, and what it was measured on, as a list of blocks."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from .. import models
+from ..formats import counted, from_to, listing, percent, significant, tallied, were
+from ..machine.environment import Environment
+from ..machine.packages import PACKAGES
+from ..paper.gpus import paper_gpus
+from ..paper.settings import NAIVE, Settings, search_space
+from ..paper.tables import TABLES, TOLERANCE
+from ..predict.audit import (
+    audit_measured,
+)
+from ..predict.audit import summary as audit_summary
+from ..record import BY_CLOCK, BY_DAYS, DAYS, Record, other
+from ..run.reading import Joined, Reading, join
+from ..run.settings_search import Search, searches
+from ..run.verdict import (
+    FAILED,
+    PROJECTED,
+    PROJECTED_FAILED,
+    Verdict,
+    Word,
+    differing,
+    explain,
+    ran_uncompiled,
+)
+from ..validity import Answer
+from .ablation import ABLATION, ablation_rows, ablation_text
+from .again import rerun
+from .blocks import Block, Bullets, Counts, Facts, Fold, Heading, Report, Sentence, Table
+from .figures import in_order, machines, of_run
+from .grids import verdict_entry, verdict_grid
+from .methods import LEGEND, method_losses, method_rows
+from .published import another, published, without_gpu
+from .trials import legend, nearest_paper_gpu, notes, projection_errors, settings_text, trial_rows
+
+WITHOUT_TRIALS = "Report of a run without a finished trial"
+_HAD_NO_NUMBER = "had no printed number to compare with"
+
+
+def compose(*readings: Reading) -> Report:
+    """Return the report of one or several runs, by the clock that judges them. Without a run, report the published
+    numbers alone: claims, audit, and the days that one would wait."""
+    if not readings:
+        return published()
+    runs = join(*readings)
+    records, verdicts = runs.records, runs.verdicts
+    found, projected = (in_order(searches(records, runs.clock, origin)) for origin in ("measured", "projected"))
+    wrong = [Bullets([str(each) for each in runs.problems])] if runs.problems else []
+    warned = any(problem.changes_verdicts for problem in runs.problems)
+    parts: list[Sequence[Block]] = [
+        [Sentence(line, leads=True) for line in _answer(verdicts, records)],
+        [Counts(counts)] if len(counts := _counts(verdicts, records)) > 1 else [],
+        [Bullets(_notes(runs), notes=True)],
+        [Heading("What is wrong, and what was used", "wrong", "What is wrong"), *wrong] if warned else [],
+        _why(verdicts),
+        _of_methods(records),
+        _of_cells(verdicts),
+        _of_trials([*found, *projected], verdicts, runs),
+        _of_figures(of_run(found)),
+        _environments(runs),
+        [Heading("Run it again", "again"), Facts(rerun(runs.runs, verdicts, runs.clock), commands=True)],
+        [Heading("What is wrong, and what was used", "wrong", "What is wrong"), *wrong] if wrong and not warned else [],
+    ]
+    return Report(_title(runs), [*chain(*parts)], verdicts, runs)
+
+
+def _title(runs: Joined) -> str:
+    if not runs.records:
+        return WITHOUT_TRIALS
+    measured = machines([record for record in runs.records if record.origin == "measured"])
+    projected = [each for each in machines(runs.records) if each not in measured]
+    named = (("on", measured), ("projected to", projected))
+    places = ", ".join(f"{word} {listing(there)}" for word, there in named if there)
+    return f"Report of {f'{len(runs.runs)} runs' if runs.several else 'a run'} {places}"
+
+
+def _answer(verdicts: Sequence[Verdict], records: Sequence[Record]) -> list[str]:
+    """Return the sentences with which a report begins: the days of models of one's own; what ran, where it was all on
+    CPUs; else how the cells of Tables 1 and 4 compare."""
+    if own := [each for each in searches(records, verdicts[0].clock) if models.is_own(each.recipe)]:
+        return list(filter(None, map(_days, own)))
+    if _on_cpus(records):
+        return [_everything_works(records), without_gpu()]
+    return list(filter(None, sentences(verdicts)))
+
+
+def _on_cpus(records: Sequence[Record]) -> bool:
+    return bool(records) and all(record.device == "cpu" for record in records)
+
+
+def _days(search: Search) -> str:
+    """Return a sentence on the days of a model of one's own on a machine; empty where nothing was timed."""
+    ran = {
+        id: search.standing[id].derived.true_days
+        for id in dict.fromkeys((NAIVE.id, *search.standing))
+        if id in search.standing
+    }
+    known = {id: days for id, days in ran.items() if days is not None}
+    if not known:
+        return ""
+    first, *others = known if NAIVE.id in known else sorted(known, key=known.__getitem__)
+    where = search.machine.replace("1 x cpu", "this CPU").replace("x cpu", "processes of this CPU")
+    text = f"{search.recipe} takes {significant(known[first], 2)} days on {where} with {first} settings"
+    best = min(others, key=known.__getitem__, default=None)
+    return f"{text}{f'; with {best} {significant(known[best], 2)}' if best else ''}."
+
+
+def _everything_works(records: Sequence[Record]) -> str:
+    """Return a sentence on how many settings ran on a CPU, which verifies no number of the paper."""
+    ran = sum(Answer.of(record).was_timed for record in records)
+    scale = " at tiny scale" if all(record.scale == "tiny" for record in records) else ""
+    well = "everything works here" if ran == len(records) else f"{len(records) - ran} did not, for the reasons below"
+    return (
+        f"{ran} of {len(records)} settings ran on this CPU{scale}: {well}. No number of the paper was measured; that "
+        "needs one of its GPUs."
+    )
+
+
+def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
+    """Return one sentence that counts the cells of Tables 1 and 4 by the judging clock, and one by the other, empty
+    where that compares none. The first has the tolerance if it is not the default."""
+    clock, tolerance = verdicts[0].clock, verdicts[0].tolerance
+    counts, beside = (Counter(verdict.by(each).verdict for verdict in verdicts) for each in (clock, other(clock)))
+    compared, missing = _compared(counts), counts["not_measured"]
+    quote = f"Of the {len(verdicts)} cells of Tables 1 and 4, {compared or 'none'} {were(compared or 1)} compared"
+    if compared:
+        quote += f" {BY_DAYS[clock]}: {_held(counts)}"
+    if missing:
+        quote += f"; {missing} {were(missing)} not measured"
+    if counts["no_reference"]:
+        quote += f", {counts['no_reference']} {_HAD_NO_NUMBER}"
+    if projected := _projected_text(counts):
+        quote += f"; {projected}"
+    if tolerance != TOLERANCE:
+        quote += f". The tolerance is {percent(tolerance)}, not the default of {percent(TOLERANCE)}"
+    by_other = f"{BY_DAYS[other(clock)].capitalize()}, of {counted(_compared(beside), 'cell')}: {_held(beside)}."
+    return f"{quote}.", by_other if _compared(beside) else ""
+
+
+def _projected_text(counts: Mapping[Word, int]) -> str:
+    """Return the count of the projected cells, and how they compare, which verifies none; empty without one."""
+    if not (cells := sum(counts[word] for word in PROJECTED)):
+        return ""
+    failed = sum(counts[word] for word in PROJECTED_FAILED)
+    differ = f"{failed} differing{f' ({differing(counts, PROJECTED_FAILED)})' if failed else ''}"
+    text = f"{cells} {were(cells)} projected, not measured: {counts['projected_reproduced']} reproduced, {differ}"
+    if lost := counts["projected_no_reference"]:
+        text += f", {lost} {_HAD_NO_NUMBER}"
+    return text
+
+
+def _compared(counts: Mapping[Word, int]) -> int:
+    return counts["reproduced"] + sum(counts[word] for word in FAILED)
+
+
+def _held(counts: Mapping[Word, int]) -> str:
+    """Return how many cells agree, and how the others differ."""
+    failed = sum(counts[word] for word in FAILED)
+    return f"{counts['reproduced']} reproduced, {failed} differing{f' ({differing(counts)})' if failed else ''}"
+
+
+def _counts(verdicts: Sequence[Verdict], records: Sequence[Record]) -> list[tuple[str, str, int]]:
+    if _of_the_paper(records):
+        counts = Counter(verdict.verdict for verdict in verdicts)
+        projected = sum(counts[word] for word in PROJECTED)
+        return [
+            ("", "cells compared", _compared(counts)),
+            ("reproduced", "✓ reproduced", counts["reproduced"]),
+            ("differing", "✗ differing", sum(counts[word] for word in FAILED)),
+            *([("projected", "≈ projected", projected)] if projected else []),
+            ("", "not measured", counts["not_measured"]),
+        ]
+    statuses = Counter(record.status for record in records)
+    return [(status, status.replace("_", " "), number) for status, number in statuses.items()]
+
+
+def _of_the_paper(records: Sequence[Record]) -> bool:
+    """Return whether a report is about the paper's cells: not where all was on CPUs, or of models of one's own."""
+    return not records or not (_on_cpus(records) or all(models.is_own(record.recipe) for record in records))
+
+
+def _notes(runs: Joined) -> list[str]:
+    """Return what limits the answer, the most important first."""
+    records, verdicts, environments = runs.records, runs.verdicts, [run.environment for run in runs.runs]
+    lines = another()
+    lines += [
+        f"The stack is not a lock's, whatever its versions: {reason}."
+        for reason in dict.fromkeys(each.lock.reason for each in environments if each.lock.reason)
+    ]
+    if not records:
+        return [*lines, "None of its trials was measured."]
+    if _of_the_paper(records) and (reason := _why_not(runs)):
+        lines.append(reason)
+    statuses = Counter(record.status.replace("_", " ") for record in records)
+    message = ", ".join(f"{count} {status}" for status, count in statuses.items())
+    scales = " and ".join(sorted({f"{record.scale} scale" for record in records}))
+    uncompiled = sum(map(ran_uncompiled, records))
+    crashed = f", {uncompiled} of them uncompiled, as compiling crashed" if uncompiled else ""
+    alone = sum(record.origin == "projected" for record in records)
+    projected = f", {alone} of them projected from one device" if alone else ""
+    subject = f"The {len(runs.runs)} runs have" if runs.several else "The run has"
+    lines.append(f"{subject} {counted(len(records), 'trial')} at {scales}: {message}{crashed}{projected}.")
+    lines += runs.notes
+    stacks = dict.fromkeys(each.stack for each in environments if each.stack)
+    if stacks and any(verdict.compared or verdict.projected for verdict in verdicts):
+        lines.append(f"Measured on {' and on '.join(stacks)}; the printed days are of the paper's stack.")
+    lines += [f"{each.model} on {each.machine}: {each.skipping}." for each in searches(records) if each.skipped]
+    lines += [audit_summary(audited)] if (audited := audit_measured(records)) else []
+    return [*lines, *projection_errors(records)]
+
+
+def _why_not(runs: Joined) -> str:
+    """Return why a table has no cell that was compared; empty where both have."""
+    unverified = [table for table in TABLES if not any(v.compared for v in runs.verdicts if v.table == table)]
+    if (devices := runs.devices) and not any(device.gpu and device.gpu.paper_name for device in devices):
+        return f"Why not: the paper has no {devices[0].name}; its four are {listing(paper_gpus())}."
+    if not unverified:
+        return ""
+    of = "" if len(unverified) == len(TABLES) else f" of Table {unverified[0]}"
+    return (
+        f"Why not{of}: a trial can be compared with a cell at the paper's scale, on one node, with all of the GPU's "
+        "memory, with naive or Appendix J's settings and their TF32, once it runs or runs out of memory; none here "
+        "did, or its cell has no reference."
+    )
+
+
+def _why(verdicts: Sequence[Verdict]) -> list[Block]:
+    lines = [explain(verdict) for verdict in verdicts if verdict.verdict in FAILED]
+    return [Heading("Why cells differ", "why"), Bullets(lines)] if lines else []
+
+
+_METHODS = ("settings", "status", "speed", "peak GiB", "peak GiB without", "losses differ by")
+_PARTS = ("part", "here", "speed", "peak GiB", "peak GiB without", "reason")
+
+
+def _of_methods(records: Sequence[Record]) -> list[Block]:
+    blocks: list[Block] = []
+    if rows := method_rows(records):
+        losses = [f"{line}." for line in method_losses(records)]
+        blocks += [
+            Heading("Methods of your own", "methods"),
+            Table("methods", rows, brief=_METHODS),
+            Bullets([LEGEND, *losses]),
+        ]
+    if rows := ablation_rows(records):
+        blocks += [Heading(ABLATION, "ablation", "Modern settings"), Table("parts", rows, brief=_PARTS)]
+        blocks.append(Bullets(ablation_text(records)))
+    return blocks
+
+
+def _of_cells(verdicts: Sequence[Verdict]) -> list[Block]:
+    compared, projected = ([v for v in verdicts if getattr(v, which)] for which in ("compared", "projected"))
+    if not any(verdict.verdict != "not_measured" for verdict in verdicts):
+        return []
+    blocks: list[Block] = [Heading("Does each cell hold?", "verdicts", "Verdicts")]
+    blocks += [verdict_grid(table, verdicts) for table in TABLES]
+    if compared:
+        blocks.append(Table("The cells that were compared, one by one", list(map(_cell, compared)), folded=True))
+    if projected:
+        title = "The cells that are projected, which verifies nothing, one by one"
+        blocks.append(Table(title, list(map(_cell, projected)), folded=True))
+    return blocks
+
+
+def _cell(verdict: Verdict) -> dict[str, Any]:
+    beside = other(verdict.clock)
+    return {
+        "table": verdict.table,
+        "model": verdict.model,
+        "GPUs": verdict.machine,
+        "printed days": verdict.expected_days if verdict.expected_days is not None else verdict.expected,
+        DAYS[verdict.clock]: verdict.chosen.days,
+        "verdict": verdict.verdict,
+        DAYS[beside]: verdict.by(beside).days,
+        f"verdict {BY_DAYS[beside]}": verdict.by(beside).verdict,
+    }
+
+
+def _of_trials(found: Sequence[Search], verdicts: Sequence[Verdict], runs: Joined) -> list[Block]:
+    """Return the trials of each recipe on each machine, with what their columns mean."""
+    if not found:
+        return []
+    nearest = nearest_paper_gpu(runs.devices)
+    places = [_place(search, verdicts, runs) for search in in_order(found)]
+    tables = [block for place in places for block in place.blocks if isinstance(block, Table)]
+    there = list(dict.fromkeys(column for table in tables for column in table.rows[0]))
+    noted = [Bullets(lines)] if (lines := notes(runs.records)) else []
+    return [Heading("Every trial", "trials", "Trials"), Bullets(legend(there, nearest)), *places, *noted]
+
+
+def _place(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Fold:
+    """Return a search of these runs with the verdicts on its cells, and the paper's days on the most similar of its
+    GPUs beside each trial."""
+    twin, of_one = " (tiny twin)" if search.scale == "tiny" else "", search.origin == "projected"
+    space = set(search_space(search.world))
+    tried = {Settings.parse(trial.settings).base for trial in search.tried}
+    naive = ", and naive settings" if NAIVE in tried else ""
+    searched = len(tried & space)
+    says = [f"{searched} of the {len(space)} settings of the paper's search {were(searched)} tried{naive}."]
+    if search.skipped:
+        says.append(f"Of the best predicted: {search.skipping}.")
+    if search.fastest is not None:
+        best = (
+            f"{search.fastest}: {significant(search.steps[search.fastest])} s a training step {BY_CLOCK[search.clock]}"
+        )
+        slower = "" if search.naive is None else f"; naive settings take {significant(search.naive)} s"
+        says.append(f"The fastest apart from naive settings is {best}{slower}.")
+    for verdict in verdicts if search.comparable_with_paper else ():
+        if verdict.place == (search.model, search.device, search.count) and verdict.projected == of_one:
+            says.append(f"{verdict_entry(verdict).message}.")
+    if of_one:
+        says.append("One device was measured, what the others add is modelled: these times verify nothing.")
+    if runs.several:
+        says.append(f"Measured in {_folders(search, runs)}.")
+    title = f"{search.model}{twin} on {search.machine}{', projected' if of_one else ''}"
+    rows = trial_rows(search.trials, nearest_paper_gpu(runs.run_of(search.trials[0]).devices))
+    return Fold(title, [Sentence(" ".join(says)), Table(title, rows)], _summary(search))
+
+
+def _folders(search: Search, runs: Joined) -> str:
+    """Return the folder in which the trials were measured; with several, the settings in each."""
+    found: dict[str, list[str]] = {}
+    for trial in search.trials:
+        found.setdefault(str(runs.run_of(trial).folder), []).append(settings_text(trial))
+    if len(found) == 1:
+        return next(iter(found))
+    return listing([f"{folder} ({', '.join(settings)})" for folder, settings in found.items()])
+
+
+def _summary(search: Search) -> str:
+    statuses = Counter(trial.status.replace("_", " ") for trial in search.trials)
+    message = [", ".join(f"{count} {status}" for status, count in statuses.items())]
+    if search.best is not None:
+        message.append(
+            f"the fastest apart from naive takes {significant(search.best)} s a step {BY_CLOCK[search.clock]}"
+        )
+    ratios = [ratio for trial in search.trials if (ratio := trial.clocks_ratio) is not None]
+    if ratios:
+        message.append(f"authors' clock {from_to(ratios, '.2f')} of the true one")
+    return "; ".join(message)
+
+
+def _of_figures(figures: Sequence[Block]) -> list[Block]:
+    return [Heading("Figures", "figures"), *figures] if figures else []
+
+
+def _environments(runs: Joined) -> list[Block]:
+    """Return the environment of each run that recorded one."""
+    blocks: list[Block] = []
+    for run in runs.runs:
+        if run.environment == Environment():
+            continue
+        packages = sorted((run.environment.versions or {}).items())
+        blocks += [Heading(str(run.folder))] if runs.several else []
+        blocks.append(Facts(_facts(run)))
+        listed = ", ".join(f"{name} {version}" for name, version in packages)
+        blocks += [Fold(f"All {len(packages)} packages", [Sentence(listed)])] if packages else []
+    return [Heading("Environment", "environment"), *blocks] if blocks else []
+
+
+def _facts(reading: Reading) -> list[tuple[str, str]]:
+    found = reading.environment
+    host, lock, packages = found.host, found.lock_of_its_stack, found.versions or {}
+    facts = {
+        "GPUs": tallied(gpu.name for gpu in found.gpus or []),
+        "driver": found.driver,
+        "CPU": str(host),
+        "system": f"{host.os}, Linux {host.kernel}" if host.kernel else host.os,
+        "Python": found.python,
+        "repro": f"{found.repro}, commit {_commits(reading)}",
+        "packages": lock.summary,
+        "stack": ", ".join(f"{name} {packages[name]}" for name in PACKAGES if name in packages),
+        "seed": found.seed,
+        "variables": " ".join(f"{name}={value}" for name, value in (found.variables or {}).items()),
+        "tolerance": f"{percent(reading.options.tolerance)}, and half a day of rounding" if reading.options else None,
+    }
+    return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
+
+
+def _commits(reading: Reading) -> str:
+    """Return the run's commit or, where its trials differ, each commit with its number of trials; short for a phone."""
+    commits = [_twelve(record.commit) for record in reading.records if record.commit]
+    if len(set(commits)) > 1:
+        return ", ".join(f"{each} ({counted(count, 'trial')})" for each, count in Counter(commits).items())
+    return _twelve(reading.environment.commit or "unknown")
+
+
+def _twelve(commit: str) -> str:
+    """Shorten full hashes to 12 digits, which are unique too. The records have them in full."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", commit)
