@@ -49,10 +49,11 @@ from tests.command_line import (
 ITSELF = "compare results/cpu-2-cores results/cpu-2-cores"
 ON_MONEY = ["cost", "cost pythia-1b --terms either"]
 READING = [
-    *("run --help", "list gpus", "list recipes", "list settings", "audit", "claims", "predict", "survey --questions"),
-    *("table 1", "table 1 --by true", "table 3", "table j", "survey --train", *ON_MONEY, ITSELF),
+    *("run --help", "list gpus", "list recipes", "list settings", "audit", "survey --questions", "survey --train"),
+    *("table 1", "table 3", "table j", *ON_MONEY, ITSELF),
 ]
-AT_ONCE = dict.fromkeys(READING, 0.5) | {"predict --methods modern": 1.0}  # a search of parts for 140 cells
+# Half a second, and for what computes most the room that a busy machine takes of its processors.
+AT_ONCE = dict.fromkeys(READING, 0.5) | {"claims": 0.6, "predict": 0.6, "table 1 --by true": 0.7}
 
 
 def seconds_to_answer(command: str) -> float:

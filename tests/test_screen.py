@@ -92,6 +92,18 @@ def test_a_command_answers_in_a_sentence_one_table_and_three_notes(line: str, an
     assert all(re.fullmatch(r"[0-9,]+ more rows?: --all shows all\.", block) for block in left)
 
 
+@pytest.mark.parametrize("folders", ["", "results/h100/text results/h100/vision", "results/cpu-2-cores"])
+def test_a_report_of_kept_folders_fits_a_screen_too(folders: str, tmp_path: Path) -> None:
+    done = on_a_screen(_WIDTH, "report", *folders.split(), "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= _WIDTH
+    blocks = done.stdout.rstrip("\n").split("\n\n")
+    tables = [block for block in blocks if any(map(_RULE.fullmatch, block.split("\n")))]
+    assert len(tables) <= 1
+    assert all(len(_rows(table)) <= _ROWS for table in tables)
+    assert len(re.findall("^- ", done.stdout, re.MULTILINE)) <= _NOTES
+
+
 @pytest.mark.parametrize("words", [(), ("--format", "text")])
 def test_what_a_machine_is_fit_for_fits_a_screen_too(words: tuple[str, ...]) -> None:
     assert max(map(len, on_a_screen(_WIDTH, "doctor", *words).stdout.splitlines())) <= _WIDTH
