@@ -271,14 +271,14 @@ def test_a_broken_price_is_reported_by_line_and_path(
     ("command", "file", "line", "old", "new", "output"),
     [
         (
-            "audit",
+            "claims",
             "analytic_peaks.csv",
             5,
             ",756,",
             ",0,",
             "$.fp16_tflops: found '0', expected a number",
         ),
-        ("audit", "analytic_peaks.csv", 5, "H100", "H1O0", "$.gpu: found 'H1O0', expected a GPU of gpus.csv"),
+        ("claims", "analytic_peaks.csv", 5, "H100", "H1O0", "$.gpu: found 'H1O0', expected a GPU of gpus.csv"),
         (
             "claims",
             "figure6.csv",
@@ -320,7 +320,7 @@ def test_what_is_divided_by_or_looked_up_is_checked_where_it_is_read(
     ("command", "file", "start", "named"),
     [
         (["cost", "pythia-1b"], "quantities.csv", "paper/lifespan,", "paper/lifespan"),
-        (["audit"], "analytic_peaks.csv", "H100,", "H100"),
+        (["claims"], "analytic_peaks.csv", "H100,", "H100"),
     ],
 )
 def test_a_row_that_is_looked_up_and_is_not_there_is_named(

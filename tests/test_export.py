@@ -270,7 +270,7 @@ def test_bad_input_gets_one_line(tmp_path: Path, arguments: list[str], says: str
 
 
 def test_it_needs_no_torch(tmp_path: Path) -> None:
-    assert slow_imports(*PREDICTED, "--out", str(tmp_path)) == set()
+    assert slow_imports(*PREDICTED, "--out", str(tmp_path)) <= {"importlib.metadata"}, "which names the version"
 
 
 # --- Configurations ---

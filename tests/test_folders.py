@@ -83,8 +83,8 @@ def test_each_trial_is_predicted_by_the_traces_of_its_own_folders_stack(tmp_path
     traced = {row["recipe"]: row["traced_transformers"] for row in rows}
     assert traced["vit"] != traced["roberta"]
     output = repro(*asked, "--measured", TEXT, "--measured", str(older)).stdout
-    assert f"Trials of {TEXT} are predicted from traces of the models of transformers {traced['roberta']} " in output
-    assert f"Trials of {older} are predicted from traces of the models of transformers {traced['vit']}" in output
+    assert f"trials of {TEXT} from traces of the models of transformers {traced['roberta']} " in output
+    assert f"trials of {older} from traces of the models of transformers {traced['vit']}" in output
 
 
 def test_days_name_the_folder_that_they_are_of() -> None:

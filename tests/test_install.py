@@ -192,6 +192,6 @@ def test_the_extras_name_all_that_the_locks_are_made_of() -> None:
 
     groups = PROJECT["dependency-groups"]
     wanted = names([*groups["bench"], *groups["stack"], *groups["gpu"]]) - {"wheel"}  # which kernels are built with
-    assert names([*PROJECT["project"]["dependencies"], *EXTRAS["measure"], *EXTRAS["report"]]) == wanted
+    assert names([*PROJECT["project"]["dependencies"], *EXTRAS["measure"]]) == wanted
     assert names(EXTRAS["kernels"]) == names(groups["kernels"])
     assert names(EXTRAS["tracking"]) == names(groups["tracking"])

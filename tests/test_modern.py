@@ -446,8 +446,8 @@ def test_the_page_has_every_part_as_the_code_describes_it() -> None:
 def test_the_page_has_how_much_faster_an_h100_is_predicted_to_be() -> None:
     rows = [row for row in answer("predict", "--methods", "modern") if (row["gpu"], row["gpus"]) == ("H100", 1)]
     exact, every = (
-        sorted(row["free lunch, predicted days"] / days for row in rows if (days := row[f"{name}, predicted days"]))
-        for name in ("modern:exact", "modern")
+        sorted(row["free_lunch_days"] / days for row in rows if (days := row[f"{name}_days"]))
+        for name in ("exact", "modern")
     )
     shown = f"{exact[0]:.2f} to {exact[-1]:.2f} times as fast with exact parts, and {every[0]:.2f} to {every[-1]:.2f}"
     assert shown in documentation("docs/own-model.md")

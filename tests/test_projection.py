@@ -176,7 +176,7 @@ def test_the_corrected_table_takes_measured_then_projected_then_predicted_days(t
     assert days[8] == ("predicted", predicted.days)
     assert rows["Pythia-410M", "H100", 2]["origin"] == "measured"
     text = repro("table", "1", "--by", "true", "--measured", str(folder)).stdout
-    assert "\n141 predicted, 2 measured and 1 projected; predicted is for " in text
+    assert "\n- 141 predicted, 2 measured and 1 projected; predicted is for " in text
     assert "≈▲ projected" in text
 
 

@@ -184,7 +184,7 @@ def test_what_is_wrong_with_a_number_is_reported_with_both_values(folder: Path) 
         ("true_step", float("nan"), "not JSON (JSON is malformed: invalid character (byte "),
         ("host", {}, "Expected `array`, got `object` - at `$.host`"),
         ("status", "great", "Invalid enum value 'great' - at `$.status`"),
-        ("gpu_state", [{"power_w": "x"}], "Expected `float | null`, got `str` - at `$.gpu_state[0][...]`"),
+        ("gpu_state", [{"power_w": "x"}], "Expected `int | float | null`, got `str` - at `$.gpu_state[0][...]`"),
     ],
 )
 def test_a_value_of_the_wrong_kind_makes_a_line_no_record(folder: Path, field: str, value: object, reason: str) -> None:

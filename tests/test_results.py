@@ -124,6 +124,9 @@ def test_an_older_record_is_read_and_what_it_lacks_is_a_default() -> None:
 def test_a_record_that_is_written_again_has_the_fields_of_the_kept_file_in_their_order(kept: Path) -> None:
     for line in kept.read_text().splitlines():
         read = json.loads(line)
+        if "id" not in read:  # the run's environment
+            continue
+        read["id"] = read["id"].removesuffix("/checked")  # of records before every run checked its extrapolation
         again = datafile.to_json(datafile.from_json(Record, read))
         assert [(name, again[name]) for name in again if name in read] == [
             (name, value) for name, value in read.items() if name in again
