@@ -139,7 +139,7 @@ tiny=(--models pythia-160m --methods naive)
 run 0 docker run "${strict[@]}" --volume results:/results repro --gpus all --processes 1,2 "${tiny[@]}"
 has err 'so --gpus all is left out'
 has err 'image cpu; torch'
-has out 'pythia-160m'
+has out 'Pythia-160M'
 run 3 docker run "${strict[@]}" --volume results:/results repro "${tiny[@]}" --require-comparison
 has err 'done by an earlier run'
 run 2 docker run repro frobnicate
@@ -161,7 +161,7 @@ chown 4321:4321 "$scratch/bound" "$scratch/home"
 apptainer=("${strict[@]}" --pid host --user 4321:4321 --env HOME=/home/somebody --env USER=somebody)
 apptainer+=(--volume "$scratch/home:/home/somebody:ro" --volume "$scratch/bound:/results")
 run 0 docker run "${apptainer[@]}" repro --processes 1 --models pythia-160m --methods free-lunch --steps 1
-has out 'pythia-160m'
+has out 'Pythia-160M'
 ! grep --quiet --ignore-case tini "$scratch/err" || die "tini warns that it is not the first process"
 [[ $(stat -c %u "$scratch/bound/local/trials.jsonl") == 4321 ]] || die "the records are not that user's"
 grep --quiet '"status": "ok"' "$scratch/bound/local/trials.jsonl" || die "free lunch did not run"
