@@ -96,12 +96,6 @@ def analytic_days(model: str, gpu: str, gpus: int) -> float:
     return days_at_peak(flops, tflops * 1e12, gpus)
 
 
-def corrected_days(model: str, gpu: str, gpus: int, tf32: bool) -> float:
-    """Return the same estimate with the closed forms' FLOPs and the data sheet's dense peak, a lower bound on days."""
-    recipe = recipe_of(model)
-    return days_at_peak(training_flops(recipe), paper_peak(gpu, recipe.precision, tf32), gpus)
-
-
 def days_at_peak(flops: float, peak: float, gpus: int) -> float:
     """Return the days that this many FLOPs take on GPUs that always run at their peak, in FLOP/s."""
     return flops / (peak * gpus) / SECONDS_A_DAY

@@ -99,12 +99,6 @@ def audit_measured(records: Iterable[Record]) -> list[Audited]:
     return found
 
 
-def plausible_cells() -> set[Cell]:
-    """Return the cells of Tables 1 and 4 whose days are plausible."""
-    plausible = {(row.table, row.place) for row in audit() if row.verdict == "plausible"}
-    return {cell for cell in all_cells() if (cell.table, cell.place) in plausible}
-
-
 def _cell(cell: Cell) -> Audited:
     recipe, gpu, tf32 = recipe_of(cell.model), paper_gpu(cell.gpu), cell.table == "1"
     peak = paper_peak(cell.gpu, recipe.precision, tf32)
