@@ -285,7 +285,7 @@ def test_bad_input_is_one_line(probes: Path, tmp_path: Path) -> None:
     found = json.loads(probes.read_text())
     found["counts"]["1"]["copy"] = -1
     broken.write_text(json.dumps(found))
-    assert "counts.1.copy is -1, not a positive number" in refusal("predict", "--probes", str(broken))
+    assert "counts.1.copy is -1.0, not a positive number" in refusal("predict", "--probes", str(broken))
     found["counts"]["1"]["copy"] = None
     broken.write_text(json.dumps(found))
     assert "Expected `float`, got `null` - at `$.counts[...].copy`" in refusal("predict", "--probes", str(broken))

@@ -152,7 +152,7 @@ def measure(
 
     def synchronise(name: str, work: Callable[[], Any]) -> None:
         """Time a part. Take the power of a long one: to ask between short ones would let the GPU rest."""
-        counted = _Counters(rank) if median(read[name][1]) >= _LEAST_SECONDS else None
+        counted = _Counters(rank) if rank.cuda and median(read[name][1]) >= _LEAST_SECONDS else None
         synced[name].append(synchronised(rank.device, work))
         if counted is not None and (power := counted.rates().get("joules")) is not None:
             watts[name].append(power)
