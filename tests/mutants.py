@@ -549,7 +549,7 @@ MUTANTS = {
         "repro/report/html.py",
         "return value if isinstance(value, Html) else Html(escape(visible(str(value))))",
         "return Html(value)",
-        "tests/test_hostile.py -k page_shows_it",
+        "tests/test_hostile.py -k no_element_of_a_page",
     ),
     "prose-without-escapes": Mutant(
         "repro/formats.py",

@@ -16,6 +16,7 @@ import pytest
 from repro import files
 from repro.console import UserError
 from repro.machine.build_cache import build_cache
+from repro.report.html import h
 from tests.command_line import ROOT, process, record, refusal, repro, results_folder
 from tests.price_files import gpu_table, prices, rental_table
 
@@ -157,6 +158,10 @@ class Elements(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def test_text_becomes_no_element_of_a_page() -> None:
+    assert h("p", "<img>", title='">') == '<p title="&quot;&gt;">&lt;img&gt;</p>'
 
 
 def test_the_page_shows_it_as_text_too_and_charts_are_drawn(
