@@ -202,6 +202,14 @@ def test_an_unknown_tracker_is_reported_with_those_there_are(folder: Path) -> No
     assert all(name in refused for name in TRACKERS)
 
 
+def test_a_report_that_is_a_link_out_of_the_folder_is_not_logged(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (folder / "report.md").unlink(missing_ok=True)
+    (folder / "report.md").symlink_to(tmp_path / "secret")
+    assert "is a link that leaves the folder" in refusal("track", str(folder))
+    assert not (folder / "tensorboard").exists()
+
+
 def test_a_tracker_writes_through_no_link_that_leaves_the_folder(folder: Path, tmp_path: Path) -> None:
     (folder / "tensorboard").symlink_to(tmp_path)
     assert "is a link that leaves the folder" in refusal("track", str(folder))

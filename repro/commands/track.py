@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .. import datafile
+from .. import datafile, files
 from ..console import UserError, say
 from ..formats import path
 from ..run.results import REPORT
@@ -24,13 +24,14 @@ def main(given: argparse.Namespace) -> int:
     folder, reading = given.folder, begun(given.folder)
     print_problems(reading.problems, folder)
     report = folder / REPORT
+    files.inside(folder, REPORT)  # a link would hand over a file of this user's, which the tracker may publish
     try:
         run = tracker(given.to, folder, datafile.to_json(reading.environment))
         for number, record in enumerate(reading.records):
             run.trial(number, datafile.to_json(record.as_published))
         run.end(
             [verdict.row() for verdict in reading.verdicts],
-            report.read_text(encoding="utf-8") if report.is_file() else "The run has written no report yet.",
+            files.read(report).decode() if report.is_file() else "The run has written no report yet.",
         )
         run.finish()
     except Exception as error:  # whatever the tracker's library raises

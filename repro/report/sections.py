@@ -15,9 +15,7 @@ from ..machine.packages import PACKAGES
 from ..paper.gpus import paper_gpus
 from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import TABLES, TOLERANCE
-from ..predict.audit import (
-    audit_measured,
-)
+from ..predict.audit import audit_measured
 from ..predict.audit import summary as audit_summary
 from ..record import BY_CLOCK, BY_DAYS, DAYS, Record, other
 from ..run.reading import Joined, Reading, join
