@@ -1,81 +1,80 @@
-"""Compare what people see of this checkout with what they see of another revision: for changes that keep behaviour.
+"""Keep what commands that read print, as files of tests/golden/, which tests/test_goldens.py compares byte for byte.
 
-    python tests/goldens.py [REVISION]
+    .venv/cpu/bin/python -m tests.goldens
 
-Prints each command whose output differs from the revision's (default: main), with the first lines of the difference,
-and how many are equal. Exits with 1 where one differs. Nothing is kept: the golden outputs are made from the revision.
+renews the files; `git diff tests/golden` then shows what a change altered. Numbers have nine digits there: those after
+them are of the C library and of the order of a sum.
 """
 
 from __future__ import annotations
 
-import difflib
-import subprocess
-import sys
+import re
 import tempfile
+from datetime import date
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-_SHOWN = 24  # lines of a difference
-_RUNS = ["results/cpu-2-cores", "results/h100/text", "results/h100/vision"]
+import pytest
+
+from repro.commands import cost
+from tests.command_line import ROOT, repro
+
+FOLDER = ROOT / "tests" / "golden"
+_TEXT, _VISION, _CPU = "results/h100/text", "results/h100/vision", "results/cpu-2-cores"
+_UPGRADE = "results/upgrade-transformers-4.57"
 _TABLES = [
-    *("table 1", "table 3", "table 4", "table 5", "table 6", "table 7", "table j"),
-    *("table 1 --by true", "table 4 --by true"),
-    *(f"table 1 --measured {run}" for run in _RUNS),
-    *(f"table j --measured {run}" for run in _RUNS[1:]),
-    *("audit", f"audit --measured {_RUNS[1]}"),
-    *("claims", f"claims --measured {_RUNS[1]}", f"claims --measured {_RUNS[1]} --by authors"),
-    *("predict --models pythia-1b --gpu H100 --gpus 4", "predict --validate"),
-    f"predict --measured {_RUNS[1]} --gpu H100",
-    *(
-        f"cost pythia-1b {rest}"
-        for rest in ("--budget 20000", "--terms either --deadline 30d", "--terms rent --budget 9000", "--by printed")
-    ),
-    *("cost", "cost --hours 100..200 --resale 2000 --co2 400", "cost mamba --gpu H100 --stack paper --electricity 0.2"),
-    *("list settings", "list gpus", "list recipes"),
+    *(f"table {number}" for number in "134567j"),
+    *("table 1 --by true", "table 4 --by true", "table 1 --by authors", f"table 1 --measured {_CPU}"),
+    *(f"table {name} --measured {_TEXT}" for name in "1j"),
+    *("audit", f"audit --measured {_TEXT}", "claims", f"claims --measured {_TEXT}"),
+    *("predict --models pythia-1b --gpu H100 --gpus 4", "predict --validate", f"predict --measured {_TEXT} --gpu H100"),
+    *("cost", "cost pythia-1b --budget 20000", "cost pythia-1b --terms either --deadline 30d"),
+    *("cost pythia-1b --by printed", "cost mamba --gpu H100 --stack paper --electricity 0.2"),
+    *(f"list {what}" for what in ("settings", "gpus", "recipes")),
+    f"compare {_UPGRADE}/before {_UPGRADE}/after",
 ]
-# The GPUs of this machine are none of the code's.
-COMMANDS = [f"{command} --format {kind}" for command in _TABLES for kind in ("csv", "json", "text")] + [
-    *(f"claims {claim}" for claim in ("four-h100-days", "lab-rate-t4-20-epochs")),
-    *(f"{name} --help" for name in ("run", "predict", "cost", "report", "compare", "lab")),
-    *(
-        f"report {' '.join(runs)} --out {{out}} --format markdown"
-        for runs in ([], *([run] for run in _RUNS), _RUNS[1:])
-    ),
+# What stands in no CSV, or is an arrangement of the same values.
+_OTHERS = [
+    *(f"{line} --format json" for line in ("table 3", "table 6", "predict --models pythia-1b --gpu H100 --gpus 4")),
+    *(f"{line} --format json" for line in ("cost pythia-1b --budget 20000", "list settings", "claims mean-speedup")),
+    *(f"{line} --format markdown" for line in ("table 3", "audit", "cost pythia-1b --budget 20000")),
+    *(f"claims {claim}" for claim in ("four-h100-days", "lab-rate-t4-20-epochs", "comment-electricity")),
+    *("table 1 --by true --methods modern", "table 1 --by true --stack today"),
+    f"claims --measured {_TEXT} --by authors",
+    *("predict --methods modern", "predict --gpu docs/own-gpu.toml --models pythia-6.9b"),
+    "predict --gpu A100 --gpus 8 --nodes 2 --network 25Gb/s --models pythia-1b --methods free-lunch",
+    *("cost --hours 100..200 --resale 2000 --co2 400", "cost vit --terms either --deadline 60d --gpu H100"),
+    *(f"compare {_CPU} {_CPU}", f"compare {_UPGRADE}/before {_UPGRADE}/again"),
+    *("survey --questions", "survey --train", f"table 1 --measured {_TEXT} --measured {_VISION}"),
+    *("report --out OUT --format markdown", f"report {_TEXT} {_VISION} --out OUT --format markdown"),
+    *(f"{name} --help" for name in ("run", "predict", "cost", "report", "compare", "lab", "audit", "export")),
 ]
+COMMANDS = [f"{line} --format {kind}" for line in _TABLES for kind in ("csv", "text")] + _OTHERS
+_LONG = re.compile(r"\d+\.\d{7,}(e-?\d+)?")
 
 
-def output(root: Path, command: str) -> str:
-    """Run one command of the checkout in `root`; returns its exit code, stdout, stderr, and the Markdown it wrote."""
-    with tempfile.TemporaryDirectory() as out:
-        words = command.format(out=out).split()
-        done = subprocess.run(
-            [sys.executable, "-m", "repro", *words], cwd=root, capture_output=True, text=True, check=False
-        )
-        written = [path.read_text() for path in sorted(Path(out).glob("*.md"))]
-        text = "\n".join([f"exit {done.returncode}", done.stdout, done.stderr, *written])
-        return text.replace(out, "OUT").replace(str(root), "ROOT")
+def golden(command: str) -> Path:
+    """Return the file of a command's output."""
+    return FOLDER / (re.sub(r"[^\w.+-]+", "_", command) + ".txt")
 
 
-def main(revision: str = "main") -> int:
-    """Compare all commands; returns the exit code."""
-    different = 0
-    with tempfile.TemporaryDirectory() as folder:
-        golden = Path(folder) / "golden"
-        subprocess.run(["git", "worktree", "add", "-q", "--detach", golden, revision], cwd=ROOT, check=True)
-        try:
-            for command in COMMANDS:
-                before, after = output(golden, command), output(ROOT, command)
-                if before != after:
-                    different += 1
-                    lines = difflib.unified_diff(
-                        before.splitlines(), after.splitlines(), revision, "here", n=1, lineterm=""
-                    )
-                    print(f"differs: {command}", *list(lines)[:_SHOWN], sep="\n    ", flush=True)
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", golden], cwd=ROOT, check=True)
-    print(f"{len(COMMANDS) - different} of {len(COMMANDS)} outputs equal those of {revision}")
-    return 1 if different else 0
+def output(command: str) -> str:
+    """Return the exit code of a command, stdout and stderr, on a fixed day and 100 columns."""
+
+    class Day(date):
+        @classmethod
+        def today(cls) -> Day:
+            return cls(2026, 11, 29)
+
+    with tempfile.TemporaryDirectory() as out, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "date", Day)
+        done = repro(*command.replace("OUT", out).split(), COLUMNS="100")
+    text = f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return _LONG.sub(lambda number: f"{float(number[0]):.9g}", text.replace(out, "OUT").replace(str(ROOT), "ROOT"))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    FOLDER.mkdir(exist_ok=True)
+    for gone in {*FOLDER.iterdir()} - {golden(command) for command in COMMANDS}:
+        gone.unlink()
+    for command in COMMANDS:
+        golden(command).write_text(output(command))
