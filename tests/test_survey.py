@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from repro import models
-from repro.claims.claim import SURVEYED
+from repro.claims.survey import SURVEYED
 from repro.formats import rough
 from repro.paper.gpus import by_name
 from repro.paper.tables import quantities

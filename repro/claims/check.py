@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from .. import command
 from ..console import UserError, suggest_names
 from ..datafile import expected_folder
 from ..formats import listing
+from ..paper.tables import Cell
 from ..predict.traces import PAPER_STACK, Traced
 from ..record import BY_DAYS, DEFAULT, Clock, Record, other
 from ..survey.answers import Answers
-from . import measured, special  # noqa: F401  # importing them registers their functions
-from .claim import MEASURED, RECOMPUTED, SURVEYED, Claim, ClaimVerdict, Missing, Settled, judge, listed
-from .survey import without_answers
-from .true_days import ByTrueDays, TrueDays
-from .working import Working, shown
+from .claim import Claim, ClaimVerdict, judge, listed
+from .measured import MEASURED
+from .special import RECOMPUTED
+from .survey import SURVEYED, surveyed
+from .true_days import ByTrueDays, by_true_days, true_days
+from .working import Missing, Settled, Working, shown
 
 CLAIMS: dict[ClaimVerdict, tuple[str, str]] = {
     "holds": ("✓", "hold"),
@@ -88,31 +91,21 @@ def check_all(
     clock: Clock = DEFAULT,
     answers: Answers | None = None,
     stack: Traced = PAPER_STACK,
+    ids: Sequence[str] | None = None,
 ) -> list[Checked]:
-    """Return the verdict on every claim, in the order of the papers. Claims that need a run are checked on `records` by
-    `clock`; their reason adds the other clock's number where it differs. `records` is None without a run. Claims about
-    the survey are checked on `answers`, None without any. True days are predicted for `stack` where no record has them.
+    """Return the verdict on every claim, in the order of the papers, or on those with these `ids`. Claims that need a
+    run are checked on `records` by `clock`; their reason adds the other clock's number where it differs. Claims about
+    the survey are checked on `answers`. True days are predicted for `stack` where no record has them.
 
-    Raises UserError where a file of expected/ is broken.
+    Raises UserError where a file of expected/ is broken, or for an unknown id.
     """
-    true = TrueDays.of(records or (), stack)
-    return [_check(claim, records or (), clock, answers, true) for claim in listed()]
-
-
-def check(
-    id: str,
-    records: Sequence[Record] | None = None,
-    clock: Clock = DEFAULT,
-    answers: Answers | None = None,
-    stack: Traced = PAPER_STACK,
-) -> Checked:
-    """Return the verdict on one claim. Raises UserError for an unknown id, with suggestions."""
     claims = {claim.id: claim for claim in listed()}
-    if id not in claims:
-        meant = suggest_names(id, claims)[:_NEAREST]
+    if unknown := next((id for id in ids or () if id not in claims), None):
+        meant = suggest_names(unknown, claims)[:_NEAREST]
         hint = f"did you mean {', '.join(meant)}? " if meant else ""
-        raise UserError(f"unknown claim {id!r}: {hint}{command()} claims lists all {len(claims)}")
-    return _check(claims[id], records or (), clock, answers, TrueDays.of(records or (), stack))
+        raise UserError(f"unknown claim {unknown!r}: {hint}{command()} claims lists all {len(claims)}")
+    days = true_days(records or (), stack)
+    return [_check(claims[id], records or (), clock, answers, days) for id in ids or claims]
 
 
 def counts_text(checked: Sequence[Checked]) -> str:
@@ -128,19 +121,19 @@ def origins(checked: Sequence[Checked]) -> str:
     return f"By true days: with days that one would really wait, {listing([*found])}, in place of the printed ones."
 
 
-def _check(claim: Claim, records: Sequence[Record], clock: Clock, answers: Answers | None, true: TrueDays) -> Checked:
+def _check(
+    claim: Claim, records: Sequence[Record], clock: Clock, answers: Answers | None, days: Callable[[Cell], Working]
+) -> Checked:
     if claim.not_checkable is not None:
         return Checked(claim, "not_checkable", claim.not_checkable, None)
     if claim.formula or claim.id in RECOMPUTED:
         working = claim.recomputed()
-        return Checked(claim, *judge(claim, working), working, true.of_claim(claim))
+        return Checked(claim, *judge(claim, working), working, by_true_days(claim.number, days))
     if claim.id in SURVEYED:
-        return _measured(claim, SURVEYED[claim.id](answers) if answers else without_answers(claim.id))
+        return _measured(claim, partial(surveyed, claim.id, claim.published, claim.unit, answers))
     if claim.id not in MEASURED:
         raise UserError(f"{expected_folder() / 'claims.csv'}: no function here checks the claim {claim.id}; remove it")
-    by_clock = MEASURED[claim.id]
-    checked = _measured(claim, by_clock(records, clock))
-    beside = _measured(claim, by_clock(records, other(clock)))
+    checked, beside = (_measured(claim, partial(MEASURED[claim.id], records, each)) for each in (clock, other(clock)))
     if checked.working is None or beside.working is None or checked.working.value == beside.working.value:
         return checked
     number, verdict = claim.with_unit(shown(beside.working.value.value)), beside.verdict.replace("_", " ")
@@ -148,14 +141,17 @@ def _check(claim: Claim, records: Sequence[Record], clock: Clock, answers: Answe
     return replace(checked, reason=f"{checked.reason}; {text}")
 
 
-def _measured(claim: Claim, found: Working | Missing | Settled) -> Checked:
+def _measured(claim: Claim, find: Callable[[], Working | Settled]) -> Checked:
     """Return the verdict on what the records of a run, or answers to the survey, give."""
+    try:
+        found = find()
+    except Missing as missing:
+        so_far = missing.so_far
+        if missing.largest_so_far and so_far and so_far.value.value > float(claim.published):
+            verdict, reason = judge(claim, so_far)
+            if verdict == "differs":
+                return Checked(claim, verdict, reason, so_far)
+        return Checked(claim, "needs_measurement", missing.reason, so_far)
     if isinstance(found, Settled):
-        return Checked(claim, found.verdict, found.reason, found.working)
-    if not isinstance(found, Missing):
-        return Checked(claim, *judge(claim, found), found)
-    if found.largest_so_far and found.so_far and found.so_far.value.value > float(claim.published):
-        verdict, reason = judge(claim, found.so_far)
-        if verdict == "differs":
-            return Checked(claim, verdict, reason, found.so_far)
-    return Checked(claim, "needs_measurement", found.reason, found.so_far)
+        return Checked(claim, "holds" if found.holds else "differs", found.reason, found.working)
+    return Checked(claim, *judge(claim, found), found)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import cycle
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args
+from typing import Annotated, Literal, TypeVar, cast, get_args
 
 from msgspec import Meta
 
 from ..console import UserError
 from ..datafile import CsvRow, Positive, absent, csv_rows, expected_folder, read_once
 from ..formats import Interval
-from ..record import Clock, Record
-from ..survey.answers import Answers
 from . import formulas
 from .formulas import Formula, Note, Number, RefusedError
+from .special import RECOMPUTED
+from .survey import SETTLED
 from .working import DRAWS, Working, shown
 
 Paper = Literal["paper", "review", "comment", "lab", "thesis"]
@@ -171,28 +170,31 @@ def judge(claim: Claim, working: Working) -> tuple[ClaimVerdict, str]:
     rounding if it does not, but the published one is among the central 95 % of what the number would be if its inputs
     were rounded independently.
     """
+    verdict, reason = _judged(claim, working)
+    return verdict, f"{reason}; {working.note}" if working.note else reason
+
+
+def _judged(claim: Claim, working: Working) -> tuple[ClaimVerdict, str]:
     value, published = working.value.value, float(claim.published)
     slack = abs(published) * _EXACT
     number, printed = shown(value), claim.with_unit(shown(published))
     exact = Interval.exact(published)
     accepted = claim.printed if claim.relation == "equals" else exact
     within = _allows(claim.relation, accepted, Interval.exact(value), slack)
-    near = claim.relation != "equals" or abs(value - published) <= abs(published) * _NEAR + slack
-    if within and near:
-        if claim.relation == "equals" and number == shown(published):
-            return "holds", _with_note(f"{printed}, as published", working)
-        return "holds", _with_note(f"{number} {_IS[claim.relation]} {printed}", working)
+    if within and (claim.relation != "equals" or abs(value - published) <= abs(published) * _NEAR + slack):
+        as_published = claim.relation == "equals" and number == shown(published)
+        return "holds", f"{printed}, as published" if as_published else f"{number} {_IS[claim.relation]} {printed}"
     off = f"{number} {(_IS if within else _IS_NOT)[claim.relation]} {printed}"
     # What all inputs rounded the worst way at once do not allow needs no draws.
     if _allows(claim.relation, exact, working.value, slack):
         likely = working.central()
         if _allows(claim.relation, exact, likely, slack):
             bounds = f"{shown(likely.low)} to {shown(likely.high)}"
-            reason = f"{off}, but what it is computed from is rounded, which leaves {bounds} in 95 % of {DRAWS:,} draws"
-            return "holds_by_rounding", _with_note(reason, working)
+            rounded = f"but what it is computed from is rounded, which leaves {bounds} in 95 % of {DRAWS:,} draws"
+            return "holds_by_rounding", f"{off}, {rounded}"
     if published:
         off += f"{', but' if within else ':'} {_percent(abs(value / published - 1))} off"
-    return "differs", _with_note(off, working)
+    return "differs", off
 
 
 def _allows(relation: Relation, printed: Interval, value: Interval, slack: float) -> bool:
@@ -204,68 +206,3 @@ def _allows(relation: Relation, printed: Interval, value: Interval, slack: float
 def _percent(share: float) -> str:
     """Return a share in percent to one decimal, or one digit where that is less."""
     return f"{share:.1%}".replace("%", " %") if share >= 0.0005 else f"{100 * share:.1g} %"
-
-
-def _with_note(reason: str, working: Working) -> str:
-    return f"{reason}; {working.note}" if working.note else reason
-
-
-@dataclass(frozen=True)
-class Missing:
-    """The reason why records do not settle a claim, and the number that they give so far.
-
-    With `largest_so_far`, more records can only raise the number, so it refutes the claim once it exceeds the published
-    one.
-    """
-
-    reason: str
-    so_far: Working | None = None
-    largest_so_far: bool = False
-
-
-@dataclass(frozen=True)
-class Settled:
-    """The verdict that a claim's own function gives, with its reason: where the published is no single number, or the
-    answers are those of other people than the paper's."""
-
-    verdict: Literal["holds", "differs"]
-    reason: str
-    working: Working
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-RECOMPUTED: dict[str, Callable[[], Working]] = {}
-MEASURED: dict[str, Callable[[Sequence[Record], Clock], Working | Missing]] = {}
-SURVEYED: dict[str, Callable[[Answers], Working | Missing | Settled]] = {}
-SETTLED: set[str] = set()  # claims whose published is no single number
-
-
-def recomputes(id: str, **arguments: Any) -> Callable[[Callable[..., Working]], Callable[..., Working]]:
-    """Return a decorator for the function of a claim that is computed from expected/: `function(**arguments)`."""
-    return _registers(RECOMPUTED, id, arguments)
-
-
-def measures(
-    id: str, **arguments: Any
-) -> Callable[[Callable[..., Working | Missing]], Callable[..., Working | Missing]]:
-    """Return a decorator for the function of a claim that needs a run: `function(records, clock, **arguments)`."""
-    return _registers(MEASURED, id, arguments)
-
-
-def surveys(id: str, settles: bool = False) -> Callable[[Function], Function]:
-    """Return a decorator for the function of a claim that needs answers to the survey: `function(answers, id=id)`.
-    With `settles` it gives the verdict itself, as what is published is no single number."""
-    if settles:
-        SETTLED.add(id)
-    return _registers(SURVEYED, id, {"id": id})
-
-
-def _registers(functions: dict[str, Any], id: str, arguments: dict[str, Any]) -> Callable[[Function], Function]:
-    def register(function: Function) -> Function:
-        if id in RECOMPUTED or id in MEASURED or id in SURVEYED:
-            raise ValueError(f"two functions for the claim {id}")
-        functions[id] = partial(function, **arguments)
-        return function
-
-    return register

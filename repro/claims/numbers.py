@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -34,11 +33,11 @@ _WORDS |= {"epochs": "[0-9]{1,3}", "several": "1|several"}
 _COUNTS = ("gpus", "epochs")
 
 
-def named(*names: str) -> Callable[[Number], Number]:
-    """Return a decorator that gives a function's number these names; their words in braces are its arguments."""
+def named(name: str) -> Callable[[Number], Number]:
+    """Return a decorator that gives a function's number this name; its words in braces are the arguments."""
 
     def register(function: Number) -> Number:
-        NAMES.update(dict.fromkeys(names, function))
+        NAMES[name] = function
         return function
 
     return register
@@ -57,6 +56,13 @@ def find(name: str) -> Callable[[], Working] | None:
             )
     return None
 
+
+def _read(value: float, text: str, source: str, file: str, row: str, rounded_to: float = 0.0) -> Working:
+    """Return a number that a row of a file states as this text."""
+    return Working.read(value, SourceRow(file, row, text, source), rounded_to)
+
+
+# --- The paper's days, models and settings ---
 
 _READER: ContextVar[Callable[[Cell], Working] | None] = ContextVar("days", default=None)
 
@@ -90,45 +96,96 @@ def cell_row(cell: Cell) -> SourceRow:
 
 @named("GPU-days of the original {model}")
 def original(model: str) -> Working:
-    """Return the GPU-days of a model's original training."""
     found = original_trainings()[model]
     if found.gpus is None or found.days is None:
         absent("figure6.csv", "GPUs and days", model)
-    value = f"{found.gpus} {found.gpu} for {counted(found.days, 'day')}"
-    days = Working.read(found.days, SourceRow("figure6.csv", model, value, found.source))
+    text = f"{found.gpus} {found.gpu} for {counted(found.days, 'day')}"
+    days = _read(found.days, text, found.source, "figure6.csv", model)
     return (days * found.gpus).called(f"GPU-days of the original {model}")
 
 
 @named("GPUs of the original {model}")
 def original_gpus(model: str) -> Working:
-    """Return the number of GPUs of a model's original training."""
     found = original_trainings()[model]
     if found.gpus is None:
         absent("figure6.csv", "GPUs", model)
-    return Working.read(found.gpus, SourceRow("figure6.csv", model, f"{found.gpus} {found.gpu}", found.source))
+    return _read(found.gpus, f"{found.gpus} {found.gpu}", found.source, "figure6.csv", model)
 
 
-def quantity(id: str) -> Working:
-    """Return a number of quantities.csv."""
-    found = quantities()[id]
-    row = SourceRow("quantities.csv", f"{id}: {found.what}", f"{shown(found.value)} {found.unit}", found.source)
-    return Working.read(found.value, row, found.rounded_to or 0)
+@named("parameters of {model}")
+def parameters(model: str) -> Working:
+    number = recipe_of(model).parameters
+    return _of_recipe(model, number, f"{number:,} parameters")
+
+
+@named("parameters of {model} with 1,000 classes")
+def original_parameters(model: str) -> Working:
+    """Return the number of weights that a vision model has with the classes of the usual ImageNet."""
+    recipe = recipe_of(model)
+    if not isinstance(recipe.inputs, Images):
+        absent("models/", "classes", model)
+    number = recipe.parameters - (recipe.inputs.classes - 1000) * (recipe.width + 1)
+    return _of_recipe(model, number, f"{number:,} parameters with 1,000 classes")
+
+
+@named("FLOPs of {model}")
+def flops(model: str) -> Working:
+    recipe = recipe_of(model)
+    text = f"{shown(recipe.flops_per_example)} FLOPs an example x {recipe.batch_size} x {recipe.training_steps} steps"
+    return _of_recipe(model, training_flops(recipe), text)
+
+
+@named("tokens of {model}")
+def tokens(model: str) -> Working:
+    """Return the tokens that a language model sees in its training."""
+    recipe = recipe_of(model)
+    if not isinstance(recipe.inputs, Text):
+        absent("models/", "tokens", model)
+    text = f"{recipe.training_steps} steps of {recipe.batch_size} x {recipe.inputs.sequence} tokens"
+    steps = _of_recipe(model, recipe.training_steps, text, "the authors' release")
+    return (steps * (recipe.batch_size * recipe.inputs.sequence)).called(f"tokens of {model}")
+
+
+@named("image side of {model}, Table 3")
+def image_side(model: str) -> Working:
+    found = printed_recipes()[model]
+    if found.image_size is None:
+        absent("table3.csv", "image size", model)
+    return _read(found.image_size, f"{found.image_size} pixels a side", found.source, "table3.csv", model)
+
+
+@named("patch side of ViT")
+def patch_side() -> Working:
+    return _of_recipe("ViT", PATCH, f"patches of {PATCH} pixels a side", "ViT-L/16")
+
+
+def _of_recipe(model: str, number: float, text: str, source: str = "closed form of the recipe's shape") -> Working:
+    return _read(number, text, source, "models/", recipe_of(model).id)
+
+
+@named("settings on {several} GPUs?")
+def settings(several: str) -> Working:
+    """Return the number of settings that Appendix F's rules leave on 1 GPU, or on several."""
+    found = search_space(gpus := 1 if several == "1" else 2)
+    row, text = f"search space on {counted(gpus, 'GPU')}", ", ".join(each.id for each in found)
+    return _read(len(found), text, "paper, Appendix F", "repro/paper/settings.py", row)
+
+
+# --- Money ---
 
 
 @named("price of {gpu}")
 def price(gpu: str) -> Working:
-    """Return the price of one GPU in US dollars."""
-    found = prices.gpu_prices()[gpu]
-    row = SourceRow("table5.csv", gpu, f"{shown(found.cost_usd)} USD", found.source)
-    return Working.read(found.cost_usd, row, quantities()[f"rounding/{gpu}"].value)
+    found, unit = prices.gpu_prices()[gpu], quantities()[f"rounding/{gpu}"].value
+    return _read(found.cost_usd, f"{shown(found.cost_usd)} USD", found.source, "table5.csv", gpu, unit)
 
 
 @named("machine with {gpus} {gpu}")
 def machine(gpu: str, gpus: int) -> Working:
     """Return the price in US dollars of a machine with its GPUs, around which section 4.1 puts a system."""
-    found = prices.known_systems()[gpus]
-    row = SourceRow("systems.csv", f"{found.system}, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
-    system = Working.read(found.cost_usd, row, quantities()["rounding/system"].value)
+    found, unit = prices.known_systems()[gpus], quantities()["rounding/system"].value
+    row = f"{found.system}, GPUs: {gpus}"
+    system = _read(found.cost_usd, f"{shown(found.cost_usd)} USD", found.source, "systems.csv", row, unit)
     return (price(gpu) * gpus + system).called(f"USD of a machine with {gpus} {gpu}")
 
 
@@ -144,71 +201,64 @@ def machines() -> dict[tuple[str, int], tuple[Working, Working]]:
 
 @named("{part} of a desktop for {gpus} GPUs?")
 def part(part: str, gpus: int) -> Working:
-    """Return the price in US dollars of a desktop's part: Table 6."""
     found = prices.parts()[gpus, part]
-    return Working.read(found.cost_usd, SourceRow("table6.csv", part, f"{found.cost_usd:.2f} USD", found.source))
+    return _read(found.cost_usd, f"{found.cost_usd:.2f} USD", found.source, "table6.csv", part)
 
 
 @named("server for {gpus} GPUs")
 def server(gpus: int) -> Working:
-    """Return the price in US dollars of a server without its GPUs: Table 7."""
     found = prices.servers()[gpus]
-    row = SourceRow("table7.csv", f"server, GPUs: {gpus}", f"{shown(found.cost_usd)} USD", found.source)
-    return Working.read(found.cost_usd, row)
+    return _read(found.cost_usd, f"{shown(found.cost_usd)} USD", found.source, "table7.csv", f"server, GPUs: {gpus}")
 
 
 @named("rent of {gpus} {gpu} at {provider}, {terms}")
 def rental(gpu: str, gpus: int, provider: str, terms: str) -> Working:
     """Return the price of renting an instance: of one hour, or of a whole reservation."""
     found = prices.known_rentals()[gpu, gpus, provider, terms]
-    what = f"{gpus} {gpu} at {provider}, {terms}, {found.hours:g} h"
-    row = SourceRow("rental.csv", what, f"{shown(found.price)} {found.currency}", found.source)
-    return Working.read(found.price, row)
+    row = f"{gpus} {gpu} at {provider}, {terms}, {found.hours:g} h"
+    return _read(found.price, f"{shown(found.price)} {found.currency}", found.source, "rental.csv", row)
 
 
-_TENTH = 0.1  # the lab report prints seconds to a tenth
+# --- The lab report ---
+
+_TENTH = 0.1  # it prints seconds to a tenth
 
 
-def lab(resources: str, epochs: int) -> tuple[LabRun, SourceRow]:
-    """Return a training run of the lab report, and its row."""
-    run = lab_runs()[resources, epochs]
-    return run, SourceRow("lab.csv", f"{resources}, {counted(epochs, 'epoch')}", f"{run.seconds} s", run.source)
+def _lab(run: LabRun, value: float, text: str, of: str = "", rounded_to: float = 0.0) -> Working:
+    return _read(value, text, run.source, "lab.csv", f"{run.resources}, {counted(run.epochs, 'epoch')}{of}", rounded_to)
 
 
 @named("seconds of {resources}, {epochs} epochs?")
 def seconds(resources: str, epochs: int) -> Working:
-    """Return the seconds of a training run of the lab report."""
-    run, row = lab(resources, epochs)
-    return Working.read(run.seconds, row, _TENTH)
+    run = lab_runs()[resources, epochs]
+    return _lab(run, run.seconds, f"{run.seconds} s", rounded_to=_TENTH)
 
 
 @named("last epoch of {resources}, {epochs} epochs?")
 def last_epoch(resources: str, epochs: int) -> Working:
-    """Return the seconds of the last epoch of a training run of the lab report."""
-    run, row = lab(resources, epochs)
-    row = replace(row, row=f"{row.row}, the last", value=f"{run.last_epoch_seconds} s")
-    return Working.read(run.last_epoch_seconds, row, _TENTH)
+    run = lab_runs()[resources, epochs]
+    return _lab(run, run.last_epoch_seconds, f"{run.last_epoch_seconds} s", ", the last", _TENTH)
 
 
 @named("time stamps of {resources}, {epochs} epochs?")
 def stamps(resources: str, epochs: int) -> Working:
     """Return the seconds between the local time stamps of a training run, each in whole seconds."""
-    run, row = lab(resources, epochs)
+    run = lab_runs()[resources, epochs]
     between = (run.ended - run.started).total_seconds()
     begun, ended = (
-        Working.read(seconds, replace(row, value=f"{stamp}, local"), rounded_to=1)
-        for seconds, stamp in ((0.0, run.started), (between, run.ended))
+        _lab(run, value, f"{stamp}, local", rounded_to=1) for value, stamp in ((0.0, run.started), (between, run.ended))
     )
-    step = f"from {run.started} to {run.ended} the clock went on by {shown(between)} s"
-    return replace(ended - begun, steps=(step,))
+    return (ended - begun).with_steps(f"from {run.started} to {run.ended} the clock went on by {shown(between)} s")
 
 
 @named("clock change of {resources}, {epochs} epochs?")
 def clock_change(resources: str, epochs: int) -> Working:
-    """Return the seconds by which the clocks went forward during a training run."""
-    run, row = lab(resources, epochs)
+    run = lab_runs()[resources, epochs]
     change = run.clock_change_seconds
-    return Working.read(change, replace(row, value=f"{shown(change)} s that the clocks went forward"))
+    return _lab(run, change, f"{shown(change)} s that the clocks went forward")
+
+
+# --- GPUs, and the other quantities ---
 
 
 def datasheet(gpu: str, field: str, unit: str) -> Working:
@@ -217,7 +267,7 @@ def datasheet(gpu: str, field: str, unit: str) -> Working:
     value = getattr(found, field)
     if value is None:
         absent("gpus.csv", field, gpu)
-    return Working.read(value, SourceRow("gpus.csv", f"{gpu}, {field}", f"{value:g} {unit}", found.source))
+    return _read(value, f"{value:g} {unit}", found.source, "gpus.csv", f"{gpu}, {field}")
 
 
 for _name, _field, _unit in (
@@ -230,69 +280,8 @@ for _name, _field, _unit in (
     NAMES[_name] = partial(datasheet, field=_field, unit=_unit)
 
 
-def _closed_form(model: str, number: float, value: str) -> Working:
-    return Working.read(number, SourceRow("models/", recipe_of(model).id, value, "closed form of the recipe's shape"))
-
-
-@named("parameters of {model}")
-def parameters(model: str) -> Working:
-    """Return the model's number of weights."""
-    number = recipe_of(model).parameters
-    return _closed_form(model, number, f"{number:,} parameters")
-
-
-@named("parameters of {model} with 1,000 classes")
-def original_parameters(model: str) -> Working:
-    """Return the number of weights that a vision model has with the classes of the usual ImageNet."""
-    recipe = recipe_of(model)
-    if not isinstance(recipe.inputs, Images):
-        absent("models/", "classes", model)
-    number = recipe.parameters - (recipe.inputs.classes - 1000) * (recipe.width + 1)
-    return _closed_form(model, number, f"{number:,} parameters with 1,000 classes")
-
-
-@named("FLOPs of {model}")
-def flops(model: str) -> Working:
-    """Return the FLOPs of a whole training."""
-    recipe = recipe_of(model)
-    value = f"{shown(recipe.flops_per_example)} FLOPs an example x {recipe.batch_size} x {recipe.training_steps} steps"
-    return _closed_form(model, training_flops(recipe), value)
-
-
-@named("tokens of {model}")
-def tokens(model: str) -> Working:
-    """Return the tokens that a language model sees in its training."""
-    recipe = recipe_of(model)
-    if not isinstance(recipe.inputs, Text):
-        absent("models/", "tokens", model)
-    value = f"{recipe.training_steps} steps of {recipe.batch_size} x {recipe.inputs.sequence} tokens"
-    steps = Working.read(recipe.training_steps, SourceRow("models/", recipe.id, value, "the authors' release"))
-    return (steps * (recipe.batch_size * recipe.inputs.sequence)).called(f"tokens of {model}")
-
-
-@named("image side of {model}, Table 3")
-def image_side(model: str) -> Working:
-    """Return the pixels of a side of a vision model's images, as Table 3 prints them."""
-    found = printed_recipes()[model]
-    if found.image_size is None:
-        absent("table3.csv", "image size", model)
-    row = SourceRow("table3.csv", model, f"{found.image_size} pixels a side", found.source)
-    return Working.read(found.image_size, row)
-
-
-@named("patch side of ViT")
-def patch_side() -> Working:
-    return Working.read(PATCH, SourceRow("models/", "vit", f"patches of {PATCH} pixels a side", "ViT-L/16"))
-
-
-@named("settings on {several} GPUs?")
-def settings(several: str) -> Working:
-    """Return the number of settings that Appendix F's rules leave on 1 GPU, or on several."""
-    found = search_space(gpus := 1 if several == "1" else 2)
-    row = SourceRow(
-        "repro/paper/settings.py",
-        f"search space on {counted(gpus, 'GPU')}",
-        ", ".join(s.id for s in found),
-        "paper, Appendix F",
-    )
-    return Working.read(len(found), row)
+def quantity(id: str) -> Working:
+    """Return a number of quantities.csv."""
+    found = quantities()[id]
+    text, row = f"{shown(found.value)} {found.unit}", f"{id}: {found.what}"
+    return _read(found.value, text, found.source, "quantities.csv", row, found.rounded_to or 0)

@@ -73,11 +73,19 @@ class Working:
     def called(self, name: str) -> Working:
         """Return a copy whose last step starts with a name for the number."""
         last = self.steps[-1] if self.steps else shown(self.value.value)
-        return replace(self, steps=(*self.steps[:-1], f"{name}: {last}"))
+        return self.with_steps(*self.steps[:-1], f"{name}: {last}")
+
+    def with_steps(self, *steps: str) -> Working:
+        """Return a copy with these steps in place of its own."""
+        return replace(self, steps=steps)
 
     def saying(self, step: str) -> Working:
         """Return a copy with one more step, in words."""
-        return replace(self, steps=(*self.steps, step))
+        return self.with_steps(*self.steps, step)
+
+    def marked(self, true: bool) -> Working:
+        """Return a copy that is 1 for what is true of it and 0 for what is not, for `count`."""
+        return replace(self, value=Interval.exact(true))
 
     def with_note(self, note: str) -> Working:
         """Return a copy with a note."""
@@ -133,9 +141,15 @@ def mean(of: Sequence[Working]) -> Working:
     return replace(found, draw=draw)  # all draws of a number at once: a third of the time
 
 
-def count(number: int, of: Sequence[Working], what: str) -> Working:
-    """Return a count and its total as one step, such as "9 of 20 are infeasible"."""
+def fact(true: bool, *rows: SourceRow, step: str = "") -> Working:
+    """Return 1 for what is true of these rows and 0 for what is not, for `count`."""
+    return Working(Interval.exact(true), rows, (step,) if step else ())
+
+
+def count(of: Sequence[Working], what: str) -> Working:
+    """Return how many of these numbers are not 0 as one step, such as "9 of 20 are infeasible"."""
     rows, steps = _together(of)
+    number = sum(each.value.value != 0 for each in of)
     return Working(Interval.exact(number), rows, (*steps, f"{number} of {len(of)} {what}"))
 
 
@@ -159,3 +173,22 @@ def _together(workings: Iterable[Working]) -> tuple[tuple[SourceRow, ...], tuple
         rows.update(dict.fromkeys(working.rows))
         steps.update(dict.fromkeys(working.steps))
     return tuple(rows), tuple(steps)
+
+
+class Missing(Exception):  # noqa: N818  # no error: what is known does not settle a claim
+    """The reason why a claim is not settled, and the number that there is so far. With `largest_so_far`, more records
+    can only raise it, so it refutes the claim once it exceeds the published one."""
+
+    def __init__(self, reason: str, so_far: Working | None = None, largest_so_far: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.so_far, self.largest_so_far = reason, so_far, largest_so_far
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The verdict that a claim's own function gives, with its reason: where the published is no single number, or the
+    answers are those of other people than the paper's."""
+
+    holds: bool
+    reason: str
+    working: Working

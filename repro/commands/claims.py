@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from .. import command
-from ..claims import CLAIMS, Checked, check, check_all, counts_text, origins
+from ..claims import CLAIMS, Checked, check_all, counts_text, origins
 from ..claims.measured import unsettling
 from ..claims.working import shown
 from ..console import say
@@ -45,11 +45,10 @@ def main(given: argparse.Namespace) -> int:
         from .survey import read_answers  # with predictions, which nothing else here needs
 
         answers = read_answers(given.survey)
-    stack = of_stack(given.stack)
+    checked = check_all(records, given.by, answers, of_stack(given.stack), given.id and [given.id])
     if given.id is not None:
-        print(_traced(check(given.id, records, given.by, answers, stack), given.format, given.all))
+        print(_traced(checked[0], given.format, given.all))
         return 0
-    checked = check_all(records, given.by, answers, stack)
     if runs and (reason := unsettling(runs.records)):
         say(f"{runs.name}: {reason}")
     if given.format in FOR_MACHINES:
