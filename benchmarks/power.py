@@ -26,8 +26,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from repro.compare.budget import FORKS, rounds
 from repro.compare.decision import BLOCK, FIRST_LOOK, decide
-from repro.compare.upgrade import FORKS, rounds
 from repro.console import UserError
 from repro.formats import FORMATS, duration, render
 from repro.measure.interleaving import Scheduler

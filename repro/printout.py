@@ -56,6 +56,16 @@ class Column:
     text: Callable[[Any, Any], Any] = lambda value, row: value
 
 
+def data(columns: Sequence[Column], rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return rows as CSV and JSON have them."""
+    return [{column.key: column.value(row) for column in columns} for row in rows]
+
+
+def shown(columns: Sequence[Column], rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return rows as people see them: the columns that have a heading."""
+    return [{each.heading: each.text(each.value(row), row) for each in columns if each.heading} for row in rows]
+
+
 def screen(
     answer: str,
     columns: Sequence[Column],
@@ -66,9 +76,7 @@ def screen(
     **more: Any,
 ) -> str:
     """Return the output of rows with these columns."""
-    data = [{column.key: column.value(row) for column in columns} for row in rows]
-    shown = [{each.heading: each.text(each.value(row), row) for each in columns if each.heading} for row in rows]
-    return output(answer, data, shown, notes, format, every, **more)
+    return output(answer, data(columns, rows), shown(columns, rows), notes, format, every, **more)
 
 
 def output(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from repro.compare import decision
+from repro.compare.budget import FORKS
 from repro.compare.decision import (
     ALPHA,
     EARLY,
@@ -26,7 +27,6 @@ from repro.compare.decision import (
     decide_apart,
     of_separate,
 )
-from repro.compare.upgrade import FORKS
 from repro.formats import Interval
 from repro.validity import disturbance
 from tests.command_line import record

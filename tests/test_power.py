@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks import asking, power, slower
 from repro.commands.compare import BUDGET
+from repro.compare.budget import FORKS, chosen_within, rounds
 from repro.compare.decision import FIRST_LOOK
-from repro.compare.upgrade import FORKS, chosen_within, rounds
 from repro.measure.launcher import ForkServer
 from repro.record import Trial
 from tests.command_line import ROOT, documentation

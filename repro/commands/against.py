@@ -10,10 +10,11 @@ from pathlib import Path
 
 from .. import command, files, formats, models
 from ..compare import bisect, candidate, report, side
+from ..compare.budget import chosen_within, rounds, seconds_of_parts
 from ..compare.decision import FINAL, SMALLEST_CHANGE
 from ..compare.side import differences
 from ..compare.trials import Compared
-from ..compare.upgrade import Check, chosen_within, rounds, seconds_of_parts
+from ..compare.upgrade import Check
 from ..console import INCONCLUSIVE, INSTALLED, OK, UserError, say
 from ..datafile import expected_folder
 from ..formats import Format, duration, first, shell_words

@@ -20,8 +20,8 @@ from ..run.plan import Planned
 from .custom_models import add_models
 
 _HELP = (
-    "BEFORE and AFTER: a results folder, a folder of such folders (each is one more start of its trials), or "
-    "pytest-benchmark's JSON of a run. The folders before and after of --against are compared in its pairs.\n"
+    "BEFORE and AFTER: a results folder, or a folder of such folders (each is one more start of its trials). The "
+    "folders before and after of --against are compared in its pairs.\n"
     "exit codes: 0 nothing regressed; 1 something regressed or broke; 2 usage, or a stack that cannot be built or "
     "imported; 3 inconclusive, or too little for --accept; 130 interrupted (the same command resumes)"
 )
@@ -76,9 +76,8 @@ def main(given: argparse.Namespace) -> int:
     before, after = read_side(given.before), read_side(given.after)
     compared = trials.compare(before, after, drift=drift)
     found = side.differences(before, after)
-    only = trials.only_in(before, after), trials.only_in(after, before)
-    notes = _notes(before, after, compared)
-    print(report.report(compared, found, before.name, after.name, notes, given.format, *only, every=given.all))
+    alone, notes = trials.alone(before, after), _notes(before, after, compared)
+    print(report.report(compared, found, before.name, after.name, notes, given.format, alone, every=given.all))
     return report.exit_code(compared)
 
 

@@ -3,50 +3,80 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
 
 from ..console import FAILED, INCONCLUSIVE, OK
 from ..formats import Format, Interval, as_json, cell_text, counted, first, listing, prose, render
-from ..machine.environment import ELSEWHERE
-from ..machine.packages import PACKAGES
-from ..printout import MOST_NOTES, people
+from ..printout import MOST_NOTES, Column, data, people, shown
 from .decision import change
 from .side import Difference
-from .trials import STATUSES, Compared, OnlyOnOneSide, SideStats, Status
+from .trials import STATUSES, Compared, OneSided, Status
 
 _MIB = 2**20
 _FEW = 8
-_SERIOUS: tuple[Status, ...] = ("broke", "regressed", "incomparable", "inconclusive", "fixed", "improved", "unchanged")
-# A trial in CSV and JSON: seconds of a training step, bytes, days; None where a value is not known.
-_COLUMNS: dict[str, Callable[[Compared], Any]] = {
-    "recipe": lambda each: each.trial.recipe,
-    "scale": lambda each: each.trial.scale,
-    "settings": lambda each: each.trial.settings,
-    "machine": lambda each: each.trial.machine,
-    "micro_batch": lambda each: each.trial.batch.micro_batch,
-    "before_median": lambda each: each.before.median,
-    "after_median": lambda each: each.after.median,
-    "ratio": lambda each: each.judged and each.judged.ratio,
-    "ratio_low": lambda each: (interval := _interval(each)) and interval.low,
-    "ratio_high": lambda each: (interval := _interval(each)) and interval.high,
-    "before_peak_memory": lambda each: each.before.peak_memory,
-    "after_peak_memory": lambda each: each.after.peak_memory,
-    "before_days": lambda each: each.before.days,
-    "after_days": lambda each: each.after.days,
-    "status": lambda each: each.status,
-    "reason": lambda each: each.reason,
-    "before_processes": lambda each: each.before.processes,
-    "after_processes": lambda each: each.after.processes,
-    "before_discarded": lambda each: each.before.discarded,
-    "after_discarded": lambda each: each.after.discarded,
-    "before_failed": lambda each: each.before.failed,
-    "after_failed": lambda each: each.after.failed,
-    "interleaved": lambda each: each.judged and each.judged.interleaved,
-    "samples": lambda each: each.judged and each.judged.samples,
-    "changes": lambda each: [str(found) for found in each.changes],
-}
+_SERIOUS: tuple[Status | OneSided, ...] = (
+    "broke",
+    "regressed",
+    "incomparable",
+    "inconclusive",
+    "fixed",
+    "improved",
+    "unchanged",
+)
+
+
+def _ratio_text(ratio: float | None, each: Compared) -> str | None:
+    return f"{ratio:.3f}" if ratio else None
+
+
+def _interval_text(low: float | None, each: Compared) -> str | None:
+    interval = _interval(each)
+    return f"{interval.low:.3f} to {interval.high:.3f}" if interval else None
+
+
+def _peaks_text(before: float | None, each: Compared) -> str | None:
+    peaks = before, each.after.peak_memory
+    return None if peaks == (None, None) else ", ".join(cell_text(peak and peak / _MIB, 4) for peak in peaks)
+
+
+def _processes_text(before: int, each: Compared) -> str:
+    counts = {
+        "discarded": each.before.discarded + each.after.discarded,
+        "failed": each.before.failed + each.after.failed,
+    }
+    lost = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"{before}, {each.after.processes}{f' ({lost})' if lost else ''}"
+
+
+# Seconds of a training step, bytes, days; None where a value is not known.
+_COLUMNS = [
+    Column("recipe", lambda each: each.trial.recipe, "recipe"),
+    Column("scale", lambda each: each.trial.scale),
+    Column("settings", lambda each: each.trial.settings, "settings"),
+    Column("machine", lambda each: each.trial.machine, "machine"),
+    Column("micro_batch", lambda each: each.trial.batch.micro_batch, "MBS"),
+    Column("before_median", lambda each: each.before.median, "step s before"),
+    Column("after_median", lambda each: each.after.median, "step s after"),
+    Column("ratio", lambda each: each.judged and each.judged.ratio, "ratio", _ratio_text),
+    Column("ratio_low", lambda each: (found := _interval(each)) and found.low, "interval", _interval_text),
+    Column("ratio_high", lambda each: (found := _interval(each)) and found.high),
+    Column("before_peak_memory", lambda each: each.before.peak_memory, "peak MiB", _peaks_text),
+    Column("after_peak_memory", lambda each: each.after.peak_memory),
+    Column("before_days", lambda each: each.before.days),
+    Column("after_days", lambda each: each.after.days),
+    Column("before_processes", lambda each: each.before.processes, "processes", _processes_text),
+    Column("after_processes", lambda each: each.after.processes),
+    Column("before_discarded", lambda each: each.before.discarded),
+    Column("after_discarded", lambda each: each.after.discarded),
+    Column("before_failed", lambda each: each.before.failed),
+    Column("after_failed", lambda each: each.after.failed),
+    Column("status", lambda each: each.status, "status"),
+    Column("reason", lambda each: each.reason),
+    Column("interleaved", lambda each: each.judged and each.judged.interleaved),
+    Column("samples", lambda each: each.judged and each.judged.samples),
+    Column("changes", lambda each: list(each.changes)),
+]
 
 
 def exit_code(compared: Sequence[Compared]) -> int:
@@ -63,8 +93,7 @@ def verdict(
     compared: Sequence[Compared],
     before: str,
     after: str,
-    only_before: Sequence[OnlyOnOneSide] = (),
-    only_after: Sequence[OnlyOnOneSide] = (),
+    alone: Sequence[Compared] = (),
 ) -> str:
     """Return one line. It names what regressed or broke, else what was measured and is incomparable, or, where all is
     well, what improved, and counts the trials without a counterpart."""
@@ -72,8 +101,9 @@ def verdict(
         return f"{after} beside {before}: no package that a trial may import differs, nothing was measured."
     counts = Counter(each.status for each in compared)
     message = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
-    for side, alone in (("before", only_before), ("after", only_after)):
-        message += f"; {counted(len(alone), 'trial')} only {side}" if alone else ""
+    for status in ("only_before", "only_after"):
+        if number := sum(each.status == status for each in alone):
+            message += f"; {counted(number, 'trial')} {status.replace('_', ' ')}"
     code = exit_code(compared)
     word = {FAILED: "slower or broken", INCONCLUSIVE: "inconclusive", OK: "nothing regressed"}[code]
     telling = [each for each in compared if each.status in ("regressed", "broke")]
@@ -91,28 +121,26 @@ def report(
     after: str,
     notes: Sequence[str],
     format: Format,
-    only_before: Sequence[OnlyOnOneSide] = (),
-    only_after: Sequence[OnlyOnOneSide] = (),
+    alone: Sequence[Compared] = (),
     every: bool = False,
 ) -> str:
     """Return the report. CSV has one row a trial, those of one side alone last; JSON has the environment, the trials,
     the notes, such as the result of a bisection, and the verdict. Text and Markdown have all that differs for `every`,
     else what tells."""
-    rows = [_row(each) for each in compared]
-    alone = [_row_of_one(each, "before") for each in only_before], [_row_of_one(each, "after") for each in only_after]
-    line = verdict(compared, before, after, only_before, only_after)
+    line = verdict(compared, before, after, alone)
     if format == "csv":
-        lines = [known | {"changes": "; ".join(known["changes"])} for known in (*rows, *alone[0], *alone[1])]
-        return render(lines, "csv") if lines else ",".join(_COLUMNS)
+        rows = data(_COLUMNS, (*compared, *alone))
+        lines = [row | {"changes": "; ".join(row["changes"])} for row in rows]
+        return render(lines, "csv") if lines else ",".join(column.key for column in _COLUMNS)
     if format == "json":
         return as_json(
             {
                 "before": before,
                 "after": after,
                 "environment": [asdict(difference) for difference in environment],
-                "trials": rows,
-                "only_before": alone[0],
-                "only_after": alone[1],
+                "trials": data(_COLUMNS, compared),
+                "only_before": data(_COLUMNS, [each for each in alone if each.status == "only_before"]),
+                "only_after": data(_COLUMNS, [each for each in alone if each.status == "only_after"]),
                 "notes": list(notes),
                 "counts": {status: sum(each.status == status for each in compared) for status in STATUSES},
                 "verdict": line,
@@ -126,66 +154,20 @@ def report(
     told = [*_reasons(each for each in compared if each.status != "unchanged")[:1], *notes]
     if (differing := [*changed, *versions]) and len(told) < MOST_NOTES:
         told.append(f"Also different: {listing(differing[:_FEW])}{'' if every else '; --all shows all'}.")
-    parts = [people(line, [_people(each) for each in compared], told, format, every)]
+    parts = [people(line, shown(_COLUMNS, compared), told, format, every)]
     if not every:
         return parts[0]
     title = (lambda text: f"## {text}") if format == "markdown" else str.upper
     parts += [title("Why"), prose("\n".join(f"- {reason}" for reason in _reasons(compared)), format)]
-    parts += [title("Environment"), *_environment(environment, format)]
-    parts += [title("What changed besides speed"), prose("\n".join(changed), format) or "Nothing that is recorded."]
-    for side, left_out in ((before, only_before), (after, only_after)):
-        if left_out:
-            number = counted(len(left_out), "trial")
-            parts.append(prose(f"Only in {side}, and left out: {number}: {_left_out(left_out)}.", format))
+    nothing = "Nothing that is recorded."
+    parts += [title("Environment"), render([asdict(each) for each in environment], format) if environment else nothing]
+    parts += [title("What changed besides speed"), prose("\n".join(changed), format) or nothing]
+    for side, status in ((before, "only_before"), (after, "only_after")):
+        if left_out := [f"{_name(each)} ({each.reason})" for each in alone if each.status == status]:
+            more = f"; and {len(left_out) - _FEW} more" if len(left_out) > _FEW else ""
+            number, named = counted(len(left_out), "trial"), "; ".join(left_out[:_FEW])
+            parts.append(prose(f"Only in {side}, and left out: {number}: {named}{more}.", format))
     return "\n\n".join(parts)
-
-
-def _row(each: Compared) -> dict[str, Any]:
-    return {name: take(each) for name, take in _COLUMNS.items()}
-
-
-def _row_of_one(each: OnlyOnOneSide, side: Literal["before", "after"]) -> dict[str, Any]:
-    """Return the row of a trial that only one side has, with no measurements on the other."""
-    nothing = SideStats(0, 0, None, None, None)
-    halves, other = ((each.half, nothing), "after") if side == "before" else ((nothing, each.half), "before")
-    compared = Compared(each.trial, *halves, "incomparable", f"{each.there or 'not recorded'} {other}")
-    return _row(compared) | {"status": f"only_{side}"}
-
-
-def _left_out(found: Sequence[OnlyOnOneSide]) -> str:
-    """Name all of a few trials; of many, name the first and count the others."""
-    named = [f"{_name(each)} ({each.there} in the other)" if each.there else _name(each) for each in found[:_FEW]]
-    more = [f"and {len(found) - _FEW} more, named by --format json"] if len(found) > _FEW else []
-    return "; ".join([*named, *more])
-
-
-def _environment(environment: Sequence[Difference], format: Format) -> list[str]:
-    """Render versions that differ between the sides as a table, and what only one side has as a line."""
-    both = [asdict(each) for each in environment if each.before is not None and each.after is not None]
-    parts = [render(both, format)] if both else ["Nothing that both record differs."]
-    only_before = [(each.what, each.before) for each in environment if each.before is not None and each.after is None]
-    only_after = [(each.what, each.after) for each in environment if each.after is not None and each.before is None]
-    for side, alone in (("before", only_before), ("after", only_after)):
-        if alone:
-            parts.append(prose(f"Only {side}: {_alone(alone)}.", format))
-    if neither := [each.what for each in environment if each.before is None and each.after is None]:
-        parts.append(prose(f"Recorded on neither side: {', '.join(neither)}.", format))
-    return parts
-
-
-def _alone(found: Sequence[tuple[str, str]]) -> str:
-    """Name all of a few; of many, name those that a measurement depends on and count the others."""
-    named = [
-        (what, said)
-        for what, said in found
-        if what in PACKAGES or what.startswith("variable ") or said.endswith(ELSEWHERE)
-    ]
-    if len(found) <= _FEW:
-        named = list(found)
-    message = [f"{what} {said}" for what, said in named]
-    if len(named) < len(found):
-        message.append(f"{counted(len(found) - len(named), 'other package')}, named by --format json")
-    return ", ".join(message)
 
 
 def _reasons(compared: Iterable[Compared]) -> list[str]:
@@ -196,41 +178,11 @@ def _reasons(compared: Iterable[Compared]) -> list[str]:
     return [f"{reason} ({first(names)})." for reason, names in about.items()]
 
 
-def _people(each: Compared) -> dict[str, Any]:
-    interval = _interval(each)
-    found: dict[str, Any] = {
-        "recipe": each.trial.recipe,
-        "settings": each.trial.settings,
-        "machine": each.trial.machine,
-        "MBS": each.trial.batch.micro_batch,
-        "step s before": each.before.median,
-        "step s after": each.after.median,
-        "ratio": f"{each.judged.ratio:.3f}" if each.judged else None,
-        "interval": f"{interval.low:.3f} to {interval.high:.3f}" if interval else None,
-        "peak MiB": _both(each.before.peak_memory, each.after.peak_memory, _MIB),
-        "processes": f"{each.before.processes}, {each.after.processes}",
-        "status": each.status,
-    }
-    counts = {
-        "discarded": each.before.discarded + each.after.discarded,
-        "failed": each.before.failed + each.after.failed,
-    }
-    if lost := ", ".join(f"{count} {what}" for what, count in counts.items() if count):
-        found["processes"] += f" ({lost})"
-    return found
-
-
 def _interval(each: Compared) -> Interval | None:
     return each.judged.interval if each.judged else None
 
 
-def _both(before: float | None, after: float | None, unit: float = 1.0) -> str | None:
-    if before is after is None:
-        return None
-    return ", ".join(cell_text(value and value / unit, 4) for value in (before, after))
-
-
-def _name(each: Compared | OnlyOnOneSide) -> str:
+def _name(each: Compared) -> str:
     return f"{each.trial.recipe}, {each.trial.settings}, {each.trial.machine}"
 
 

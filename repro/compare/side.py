@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from .. import datafile
 from ..console import UserError
-from ..datafile import NotAsDeclaredError
 from ..files import look
 from ..formats import tallied
 from ..machine.environment import Environment
-from ..machine.host import Host
 from ..record import Record
 from ..run.reading import (
     Problem,
@@ -23,9 +19,8 @@ from ..run.reading import (
     print_problems,
     refuse_without_trials,
     unusable,
-    valid_records,
 )
-from ..run.results import BENCHMARK, TRIALS, Line, lack
+from ..run.results import TRIALS
 from ..validity import Answer
 
 SEARCHES = "largest"  # subfolder of each stack of a check, with its searches for micro batches
@@ -55,35 +50,25 @@ class Side:
 
 
 def read_side(place: Path) -> Side:
-    """Read a results folder, a folder of such folders (one more start of each trial in each), or pytest-benchmark's
-    JSON with our extra_info. Prints the problems of a run to stderr. Raises UserError where no record is
-    left, or where the runs are of different packages."""
+    """Read a results folder, or a folder of such folders (one more start of each trial in each). Prints the problems of
+    a run to stderr. Raises UserError where no record is left, or where the runs are of different packages."""
     look(place / TRIALS)
-    if not place.exists():
-        raise UserError(f"{place} is not there: name a results folder, or pytest-benchmark's JSON")
-    if not place.is_dir():  # a pipe works, too
-        return _of_benchmark(place, str(place))
-    runs = [folder for folder in (place, *_folders(place)) if (folder / TRIALS).is_file()]
-    if place in runs:
-        inner = "its run lies in the folder of another run, which is the one compared"
-        left_out = [Problem(folder.name, inner, "it was left out") for folder in runs[1:] if folder.name != SEARCHES]
-        print_problems(left_out, place)
-        runs = [place]
-    if not runs and (place / BENCHMARK).is_file():
-        print_problems([Problem(TRIALS, lack(place), f"{BENCHMARK} was read in its place")], place)
-        return _of_benchmark(place / BENCHMARK, str(place))
-    if runs in ([], [place]):
+    if not place.is_dir():
+        raise UserError(
+            f"{place}: expected a results folder, {'which a file is not' if place.exists() else 'not there'}"
+        )
+    runs = [place] if (place / TRIALS).is_file() else _folders(place)
+    if runs == [place] or not any((folder / TRIALS).is_file() for folder in runs):
         refuse_without_trials(place)
-    found = [_of_run(folder) for folder in runs]
-    records = [record for sound_ones, _ in found for record in sound_ones]
+    found = {folder: _of_run(folder) for folder in runs if (folder / TRIALS).is_file()}
+    records = [record for sound_ones, _ in found.values() for record in sound_ones]
     if not records:
         raise unusable(place)
-    if place not in runs:  # the side has fewer starts than the user may expect
-        used = [folder for folder, (records, _) in zip(runs, found, strict=True) if records]
+    if runs != [place]:  # the side has fewer starts than the user may expect
+        unused = [folder.name for folder in runs if not found.get(folder, ((), None))[0]]
         none = "it holds no trials that can be used"
-        unused = [folder.name for folder in _folders(place) if folder not in used]
         print_problems([Problem(name, none, "it was left out") for name in unused], place)
-    known = [(folder, environment) for folder, (_, environment) in zip(runs, found, strict=True)]
+    known = [(folder, environment) for folder, (_, environment) in found.items()]
     known.sort(key=lambda run: run[1].packages is None)  # unknown packages count as the others'
     for folder, environment in known:
         if environment.versions not in (None, known[0][1].versions):
@@ -149,78 +134,6 @@ def _without_repeated(records: Sequence[Record]) -> list[Record]:
     ]
 
 
-_NO_COMMIT = (None, "unversioned", "unknown")  # what pytest-benchmark writes outside of a checkout
-
-
-@dataclass(frozen=True)
-class _Cpu:
-    brand_raw: str | None = None
-
-
-@dataclass(frozen=True)
-class _Machine:
-    python_version: str | None = None
-    cpu: _Cpu | None = None
-    release: str | None = None
-
-
-@dataclass(frozen=True)
-class _Commit:
-    id: str | None = None
-    dirty: bool = False
-
-    def __str__(self) -> str:
-        """Return the commit in the form of environment.json."""
-        return f"{self.id}-dirty" if self.dirty else str(self.id)
-
-
-@dataclass(frozen=True)
-class _Case:
-    extra_info: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _Benchmarks:
-    """The part of pytest-benchmark's JSON that is read here."""
-
-    benchmarks: list[_Case] = field(default_factory=list)
-    machine_info: _Machine | None = None
-    commit_info: _Commit | None = None
-
-
-def _of_benchmark(path: Path, name: str) -> Side:
-    content, found = _object(path), []
-    try:
-        benchmarks = datafile.from_json(_Benchmarks, content)
-        for number, case in enumerate(benchmarks.benchmarks, 1):
-            if "recipe" in case.extra_info:
-                found.append(Line(number, datafile.from_json(Record, case.extra_info)))
-    except NotAsDeclaredError as error:
-        raise UserError(f"{path} is not pytest-benchmark's JSON of a run, with its extra_info ({error})") from None
-    problems: list[Problem] = []
-    records = valid_records(found, f"{path.name}, benchmark", problems)
-    print_problems(problems, path.parent)
-    if not records:
-        raise UserError(
-            f"{path} holds no trials that can be used: expected pytest-benchmark's JSON of a run, with its extra_info"
-        )
-    machine, commit = benchmarks.machine_info or _Machine(), benchmarks.commit_info or _Commit()
-    cpu = machine.cpu.brand_raw if machine.cpu else None
-    known = Environment(
-        commit=None if commit.id in _NO_COMMIT else str(commit),
-        python=machine.python_version,
-        host=Host(cpu=cpu or "", kernel=machine.release or ""),
-    )
-    return Side(name, tuple(records), known)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        return datafile.read(path, dict[str, Any])
-    except NotAsDeclaredError as error:
-        raise UserError(f"{path}: expected a JSON object of a run ({error})") from None
-
-
 def machine(environment: Environment) -> str:
     """Return a machine's name: its GPUs, or its CPU with the number of cores."""
     gpus, host = [gpu.driver_name for gpu in environment.gpus or []], environment.host
@@ -240,12 +153,11 @@ _MACHINE: dict[str, Callable[[Environment], object]] = {
     "repro": lambda known: known.commit or known.repro,
 }
 _CLOCKS = {"GPU clock, MHz": "sm_mhz", "memory clock, MHz": "memory_mhz"}
-_OF_GPUS = ("driver", "GPUs")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference. `before` or `after` is None where that side records none of it; both, where neither does."""
+    """One difference. `before` or `after` is None where that side records none of it."""
 
     what: str
     before: str | None
@@ -253,55 +165,30 @@ class Difference:
 
 
 def differences(before: Side, after: Side) -> list[Difference]:
-    """Return the differences, packages first, what neither side records last. Where only one side recorded its
-    packages, that is one difference; anything else that only one side records is left out. Where the runs of one side
-    disagree, that is a difference, too."""
-    found = []
-    old, new = (side.environment.versions for side in (before, after))
-    if old is not None and new is not None:
-        found += _of(*({name: (version,) for name, version in known.items()} for known in (old, new)))
-    elif old != new:
-        found.append(Difference("packages", *("not recorded" if known is None else "recorded" for known in (old, new))))
-    machines = _machine(before), _machine(after)
-    both = {what for what in machines[0] if all(machine[what] for machine in machines)}
-    found += _of(*({what: said for what, said in machine.items() if what in both} for machine in machines))
-    here, there = _variables(before), _variables(after)
-    if here is not None and there is not None:
-        found += _of(here, there)
-    missing = ["packages"] if old is new is None else []
-    missing += [what for what in _MACHINE if not any(machine[what] for machine in machines)]
-    missing += ["variables"] if here is there is None else []
-    on_gpus = any(record.device != "cpu" for side in (before, after) for record in side.records)
-    return found + [Difference(what, None, None) for what in missing if on_gpus or what not in _OF_GPUS]
-
-
-def _of(before: Mapping[str, Said], after: Mapping[str, Said]) -> list[Difference]:
-    pairs = {what: (before.get(what, ()), after.get(what, ())) for what in (*before, *after)}
+    """Return the differences, packages first. What only one side records of its machine is left out. Where the runs of
+    one side disagree, that is a difference, too."""
+    old, new = (_described(side) for side in (before, after))
+    pairs = {what: (old.get(what, ()), new.get(what, ())) for what in (*old, *new)}
     return [
-        Difference(what, *("; ".join(said) if said else None for said in pair))
+        Difference(what, *("; ".join(found) if found else None for found in pair))
         for what, pair in pairs.items()
-        if pair[0] != pair[1] or len(pair[0]) > 1
+        if (pair[0] != pair[1] and (what not in _OF_A_MACHINE or all(pair))) or len(pair[0]) > 1
     ]
 
 
-def _machine(side: Side) -> dict[str, Said]:
-    """Return what else is recorded of the machine, in words."""
-    found = {what: side.distinct(take) for what, take in _MACHINE.items()}
+_OF_A_MACHINE = {*_MACHINE, *_CLOCKS}
+
+
+def _described(side: Side) -> dict[str, Said]:
+    """Return what is recorded of a side, in words: packages, machine, and environment variables."""
+    found: dict[str, Said] = {name: (version,) for name, version in (side.environment.versions or {}).items()}
+    found |= {what: side.distinct(take) for what, take in _MACHINE.items()}
     # A folder's environment is its last run's; earlier records are of the commit that they name.
-    commits = tuple(sorted({record.commit for record in side.records if record.commit}))
-    found["repro"] = commits or found["repro"]
-    return found | {what: _clock(side, name) for what, name in _CLOCKS.items()}
-
-
-def _variables(side: Side) -> dict[str, Said] | None:
-    """Return the environment variables; None where no run records them."""
-    known = [each.variables for each in side.environments if each.variables is not None]
-    names = sorted({name for each in known for name in each})
-    variables = {f"variable {name}": tuple(sorted({each.get(name, "not set") for each in known})) for name in names}
-    return variables if known else None
-
-
-def _clock(side: Side, name: str) -> Said:
-    """Return the median clock of the GPUs while they worked."""
-    clock = middle(state.get(name) for record in side.records for state in record.observed.gpu_state or [] if state)
-    return () if clock is None else (f"{clock:.0f}",)
+    found["repro"] = tuple(sorted({each.commit for each in side.records if each.commit})) or found["repro"]
+    for what, name in _CLOCKS.items():  # while the GPUs worked
+        clock = middle(state.get(name) for each in side.records for state in each.observed.gpu_state or [] if state)
+        found[what] = () if clock is None else (f"{clock:.0f}",)
+    variables = [each.variables for each in side.environments if each.variables is not None]
+    for name in sorted({name for each in variables for name in each}):
+        found[f"variable {name}"] = tuple(sorted({each.get(name, "not set") for each in variables}))
+    return found

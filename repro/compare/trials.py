@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median, mode
 from typing import Literal, get_args
 
 from ..console import UserError, cut
-from ..formats import counted, significant
-from ..machine import support
+from ..formats import counted
 from ..machine.environment import Environment
-from ..record import Record, Trial
-from ..validity import Answer, cpu_disturbance, disturbance
-from .decision import SMALLEST_CHANGE, Decision, decide, decide_apart, of_separate
+from ..record import Record
+from ..validity import Answer, disturbance
+from .changes import changes
+from .decision import Decision, decide, decide_apart
 from .side import Key, Side, key, middle, of_starts, step_seconds
 
 Status = Literal["regressed", "improved", "unchanged", "inconclusive", "incomparable", "broke", "fixed"]
+OneSided = Literal["only_before", "only_after"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 DRIFT = 0.10  # by which one stack may differ from itself between runs that were not interleaved
 
@@ -38,15 +39,16 @@ class SideStats:
 
 @dataclass(frozen=True)
 class Compared:
-    """A trial of both sides. `judged` is None where their times cannot be compared; `reason` explains the status."""
+    """A trial of both sides, or of one. `judged` is None where their times cannot be compared; `reason` explains the
+    status."""
 
     trial: Record
     before: SideStats
     after: SideStats
-    status: Status
+    status: Status | OneSided
     reason: str
     judged: Decision | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[str, ...] = ()
 
     @property
     def unanswered(self) -> bool:
@@ -54,16 +56,6 @@ class Compared:
         return self.status == "incomparable" and any(
             half.processes + half.discarded for half in (self.before, self.after)
         )
-
-
-@dataclass(frozen=True)
-class OnlyOnOneSide:
-    """A trial of one side alone. `there` is the status that the other side has instead of a result, such as
-    `interrupted` or `skipped`; empty where it has no record of it."""
-
-    trial: Record
-    half: SideStats
-    there: str
 
 
 def compare(before: Side, after: Side, *, drift: float = DRIFT) -> list[Compared]:
@@ -84,14 +76,20 @@ def compare(before: Side, after: Side, *, drift: float = DRIFT) -> list[Compared
     return found
 
 
-def only_in(side: Side, other: Side) -> list[OnlyOnOneSide]:
-    """Return the trials of a side for which the other has no result."""
-    answered = _by_trial(other).keys()
-    silent = {key(record): record.status for record in other.records}
+def alone(before: Side, after: Side) -> list[Compared]:
+    """Return the trials for which one side has no result, those of `before` first. The reason is the status that the
+    other side has instead, such as `interrupted` or `skipped`."""
+
+    def of(side: Side, other: Side) -> Iterator[tuple[Sequence[Record], str]]:
+        silent = {key(record): record.status for record in other.records}
+        for named, records in _by_trial(side).items():
+            if named not in _by_trial(other):
+                yield records, silent.get(named, "not recorded")
+
+    nothing = _half(())
     return [
-        OnlyOnOneSide(_shown(records), _half(records), silent.get(named, ""))
-        for named, records in _by_trial(side).items()
-        if named not in answered
+        *(Compared(_shown(it), _half(it), nothing, "only_before", f"{why} after") for it, why in of(before, after)),
+        *(Compared(_shown(it), nothing, _half(it), "only_after", f"{why} before") for it, why in of(after, before)),
     ]
 
 
@@ -116,9 +114,10 @@ def compare_trial(
             return replace(compared, reason=_all_discarded(side))
     ran = [[record for record in side if Answer.of(record).was_timed] for side in sides]
     shares = [1 - len(runs) / len(side) for runs, side in zip(ran, sides, strict=True)]
-    failures = _failures(*sides)
+    failed = [_failed(side) for side in sides]
+    failures = f"before, {failed[0]}; after, {failed[1]}" if all(failed) else "".join(failed)
     if not any(ran):
-        return replace(compared, reason=f"ran on neither side: {_failed(sides[1])}")
+        return replace(compared, reason=f"ran on neither side: {failed[1]}")
     if not ran[1] or (shares[1] and not shares[0]):
         return replace(compared, status="broke", reason=failures)
     if not ran[0]:
@@ -141,8 +140,8 @@ def _of_what_ran(compared: Compared, ran: Sequence[Sequence[Record]], drift: flo
     sizes = [Counter(record.batch.micro_batch or 0 for record in side) for side in valid]
     common = sizes[0].keys() & sizes[1].keys()
     if not common:
-        what = f"another largest micro batch: {_listed(sizes[0])}, then {_listed(sizes[1])}"
-        return replace(compared, reason=what)
+        names = [" or ".join(map(str, sorted(side))) for side in sizes]
+        return replace(compared, reason=f"another largest micro batch: {names[0]}, then {names[1]}")
     # The micro batch of both sides with the most samples: a mix of two could not be compared.
     size = max(common, key=lambda one: (min(side[one] for side in sizes), one))
     alike = [[record for record in side if (record.batch.micro_batch or 0) == size] for side in valid]
@@ -172,7 +171,7 @@ def _of_one_size(found: Compared, size: int, before: Mapping[int, int], after: M
         f"of all processes those of micro batch {size} alone are compared, {before[size]} of {sum(before.values())} "
         f"before and {after[size]} of {sum(after.values())} after (micro batch {shown_sizes[0]}; then {shown_sizes[1]})"
     )
-    changed = (Change("micro batch", *(f"{each} processes" for each in shown_sizes)),) if before != after else ()
+    changed = (f"micro batch: {shown_sizes[0]} processes, then {shown_sizes[1]} processes",) if before != after else ()
     status = found.status
     if smaller[1] > smaller[0]:
         reason = f"a smaller micro batch more often: {reason}"
@@ -180,19 +179,13 @@ def _of_one_size(found: Compared, size: int, before: Mapping[int, int], after: M
     return replace(found, status=status, reason=f"{reason}; {found.reason}", changes=(*found.changes, *changed))
 
 
-def _beside(found: Compared, before: float, after: float) -> Status:
+def _beside(found: Compared, before: float, after: float) -> Status | OneSided:
     """Return the status of a trial that runs on both sides and failed in these shares of their processes. It is `fixed`
     where it fails no more and did not become slower; where it fails more often it is not `unchanged` or `improved`."""
     if found.judged and not after:
         slower = found.judged.ratio > 1 + found.judged.allowance
         return found.status if slower else "fixed"
     return "inconclusive" if after > before and found.status in ("unchanged", "improved") else found.status
-
-
-def _failures(before: Sequence[Record], after: Sequence[Record]) -> str:
-    """Describe how often and why either side failed; empty where none did."""
-    failed = [_failed(side) for side in (before, after)]
-    return f"before, {failed[0]}; after, {failed[1]}" if all(failed) else "".join(failed)
 
 
 def _failed(side: Sequence[Record]) -> str:
@@ -240,27 +233,21 @@ def _another_machine(before: Side, after: Side, old: Sequence[Record], new: Sequ
     devices = [sorted({record.device for record in records}) for records in (old, new)]
     if devices[0] != devices[1] or len(devices[0]) > 1:
         return f"another device: {' or '.join(devices[0])}, then {' or '.join(devices[1])}"
-    for take in (_cpu, _cores, _usable) if devices[0] == ["cpu"] else (_gpus,):
+    machine = _CPU if devices[0] == ["cpu"] else _GPUS
+    for take in machine:
         names = [side.distinct(take) for side in (before, after)]
         if names[0] != names[1] and all(names):
             return f"another machine: {'; '.join(names[0])}, then {'; '.join(names[1])}"
     return ""
 
 
-def _cpu(known: Environment) -> str | None:
-    return known.host.cpu or None
-
-
-def _cores(known: Environment) -> str | None:
-    return f"{known.host.physical_cores} cores" if known.host.physical_cores else None
-
-
-def _usable(known: Environment) -> str | None:
-    return counted(known.host.usable_cpus, "usable CPU") if known.host.usable_cpus else None
-
-
-def _gpus(known: Environment) -> str | None:
-    return ", ".join(sorted({gpu.driver_name for gpu in known.gpus or []})) or None
+# What tells machines apart; None where it is not recorded.
+_CPU: tuple[Callable[[Environment], str | None], ...] = (
+    lambda known: known.host.cpu or None,
+    lambda known: f"{known.host.physical_cores} cores" if known.host.physical_cores else None,
+    lambda known: counted(known.host.usable_cpus, "usable CPU") if known.host.usable_cpus else None,
+)
+_GPUS = (lambda known: ", ".join(sorted({gpu.driver_name for gpu in known.gpus or []})) or None,)
 
 
 def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
@@ -268,7 +255,11 @@ def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
     takes: dict[str, Callable[[Record], object]] = {
         "weights": lambda record: record.as_run.weights,
         "precision": lambda record: record.as_run.asked_precision or None,
-        "batch": _batch,
+        "batch": lambda record: (
+            record.batch.micro_batch * record.batch.accumulation * record.world
+            if record.batch.micro_batch is not None and record.batch.accumulation is not None
+            else None
+        ),
     }
     for what, take in takes.items():
         values = [sorted({str(said) for said in map(take, side) if said is not None}) for side in (before, after)]
@@ -277,168 +268,18 @@ def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
     return ""
 
 
-def _batch(record: Record) -> int | None:
-    """Return the examples of a training step, over all devices."""
-    if record.batch.micro_batch is None or record.batch.accumulation is None:
-        return None
-    return record.batch.micro_batch * record.batch.accumulation * record.world
-
-
-def _listed(sizes: Collection[int]) -> str:
-    return " or ".join(map(str, sorted(sizes)))
-
-
-# A warm-up includes compilation and disk access; half-precision losses differ in their last digits.
-_WARM_UP_SECONDS, _WARM_UP_CHANGE = 1.0, 0.2
-_LOSS_CHANGE = 1e-3
-_MIB = 2**20
-
-
-@dataclass(frozen=True)
-class Change:
-    """One thing that changed, with both sides in words."""
-
-    what: str
-    before: str
-    after: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.before}, then {self.after}"
-
-
-def changes(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
-    """Return what else changed between the measured records of a trial; numbers are medians over processes. Nothing
-    that only one side records is a change."""
-    words: list[tuple[str, Callable[[Record], str | None]]] = [
-        ("kernel path", lambda record: record.as_run.kernel_path),
-        ("precision", lambda record: record.as_run.precision),
-        ("wrapper", lambda record: record.as_run.wrapper),
-        ("optimizer", lambda record: record.as_run.optimizer),
-        ("compiled", lambda record: "yes" if record.as_run.compiled else "no"),
-        ("TF32", lambda record: "on" if record.as_run.in_tf32 else "off"),
-    ]
-    graphs = [("graphs", "compiled"), ("graph breaks", "breaks"), ("recompilations", "recompilations")]
-    words += [(what, _of_graphs(key)) for what, key in graphs]
-    found = [Change(what, _said(before, say), _said(after, say)) for what, say in words]
-    found = [change for change in found if change.before and change.after and change.before != change.after]
-    found += _moved("peak memory", _peak_mib, before, after, SMALLEST_CHANGE, "MiB")
-    found += _moved("compiling and warm-up", _compiling, before, after, _WARM_UP_CHANGE, "s")
-    return found + _numerics(before[-1].observed.losses, after[-1].observed.losses) + _cpu_use(before, after)
-
-
-def _by_chance(take: Callable[[Record], float | None], before: Sequence[Record], after: Sequence[Record]) -> bool:
-    """Return True where chance can explain the change. On a CPU the peak is resident memory, which varies by 10 or 20 %
-    between starts, and the compiler shares the cores with other processes."""
-    starts = [of_starts(side, take) for side in (before, after)]
-    if before[-1].device != "cpu" or not all(starts):
-        return False
-    _, interval = of_separate(*starts)
-    return interval is None or interval.low <= 1 <= interval.high
-
-
-def _of_graphs(key: str) -> Callable[[Record], str | None]:
-    return lambda record: (
-        str(record.as_run.graphs[key]) if record.as_run.graphs and key in record.as_run.graphs else None
-    )
-
-
-def _moved(
-    what: str,
-    take: Callable[[Record], float | None],
-    before: Sequence[Record],
-    after: Sequence[Record],
-    smallest: float,
-    unit: str,
-) -> list[Change]:
-    old, new = (middle(map(take, side)) for side in (before, after))
-    if not old or not new or abs(new / old - 1) <= smallest or _by_chance(take, before, after):
-        return []
-    return [Change(what, f"{significant(old)} {unit}", f"{significant(new)} {unit}")]
-
-
-def _said(records: Sequence[Record], say: Callable[[Record], str | None]) -> str:
-    return " or ".join(sorted(set(filter(None, map(say, records)))))  # sorted, as the order of processes varies
-
-
-def _peak_mib(record: Record) -> float | None:
-    return None if record.observed.peak_memory is None else record.observed.peak_memory / _MIB
-
-
-def _compiling(record: Record) -> float | None:
-    seconds = record.observed.warm_up_seconds
-    return seconds if seconds is not None and seconds > _WARM_UP_SECONDS else None
-
-
-def _numerics(before: Sequence[float | None] | None, after: Sequence[float | None] | None) -> list[Change]:
-    """Return the first micro-step whose loss differs by more than rounding, on the same data from the same seed. A
-    stack that draws other weights from the seed differs from the first micro-step on."""
-    for step, (old, new) in enumerate(zip(before or (), after or (), strict=False), 1):
-        if old is None and new is None:
-            continue
-        if old is None or new is None or abs(new - old) > _LOSS_CHANGE * abs(old):
-            return [Change(f"loss of micro-step {step}", _loss(old), _loss(new))]
-    return []
-
-
-def _cpu_use(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
-    """Return the change in CPUs that other processes used; interleaved processes do not record it."""
-    old, new = (middle(record.observed.busy_cpus for record in side) for side in (before, after))
-    if old is None or new is None or cpu_disturbance(abs(new - old)) is None:
-        return []
-    return [Change("CPUs that other processes kept busy", f"{old:.1f}", f"{new:.1f}")]
-
-
-def _loss(loss: float | None) -> str:
-    return "not finite" if loss is None else f"{loss:.5g}"
-
-
-def features(trial: Trial) -> frozenset[str]:
-    """Return the parts of a stack that a trial runs: model, its family's kernels, compiler, wrappers, precision."""
-    recipe, settings = trial.recipe_and_settings
-    found = {
-        recipe.id,
-        recipe.family,
-        f"{recipe.family} {'custom' if settings.free_lunch else 'plain'} kernels",
-        recipe.precision,
-        settings.library,
-        settings.sharding,
-        "several devices" if trial.world > 1 else "one device",
-    }
-    if support.compiles(recipe, settings):
-        found |= {"compiler", f"compiled {recipe.family}"}
-    if settings.checkpointing:
-        found.add("checkpointing")
-    if settings.offloading:
-        found.add("offloading")
-    return frozenset(found)
-
-
-def choose(seconds: Mapping[Trial, float], budget: float) -> list[Trial]:
-    """Return trials that fit in `budget` seconds: each time the one with the most new features for its time, until none
-    adds any."""
-    chosen: list[Trial] = []
-    seen: set[str] = set()
-    while True:
-        left = budget - sum(seconds[trial] for trial in chosen)
-        fitting = [
-            trial for trial in seconds if trial not in chosen and seconds[trial] <= left and features(trial) - seen
-        ]
-        if not fitting:
-            return chosen
-        best = max(fitting, key=lambda trial: len(features(trial) - seen) / seconds[trial])
-        chosen.append(best)
-        seen |= features(best)
-
-
 def ratios_of_pairs(before: Sequence[Record], after: Sequence[Record], micro_batch: int | None) -> list[float]:
     """Return the ratio of step times, after over before, of each pair that both sides have: the median over its
     processes. One that was disturbed or ran at another micro batch leaves its counterpart out, too."""
+
+    def seconds(record: Record) -> float | None:
+        fair = Answer.of(record) is Answer.TIMED and record.batch.micro_batch == micro_batch
+        return step_seconds(record) if fair else None
+
     found, others = [], _by_pair(after)
     for pair, records in _by_pair(before).items():
-        times = [
-            (_sample(one, micro_batch), _sample(other, micro_batch))
-            for one, other in zip(records, others.get(pair, ()), strict=False)
-        ]
+        both = zip(records, others.get(pair, ()), strict=False)
+        times = [(seconds(one), seconds(other)) for one, other in both]
         if ratios := [after / before for before, after in times if before and after]:
             found.append(median(ratios))
     return found
@@ -450,10 +291,3 @@ def _by_pair(records: Iterable[Record]) -> dict[str, list[Record]]:
         if record.pair is not None:
             found.setdefault(record.pair, []).append(record)
     return found
-
-
-def _sample(record: Record, micro_batch: int | None) -> float | None:
-    """Return the seconds of a training step; None where the process was disturbed or ran at another micro batch."""
-    return (
-        step_seconds(record) if Answer.of(record) is Answer.TIMED and record.batch.micro_batch == micro_batch else None
-    )

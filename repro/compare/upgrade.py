@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from .. import files, formats
+from .. import files
 from ..console import UserError
 from ..machine import environment, support
 from ..machine.devices import Device, gpu_of
@@ -31,17 +31,14 @@ from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench, run_trial
 from ..record import Record, Trial
-from ..run.estimate import estimate
 from ..run.reading import history
 from ..run.results import Results
 from ..validity import Answer, is_final
+from .budget import SIDES, forks, pair_of, search_of
 from .candidate import Stack, folder
-from .decision import BLOCK, FEWEST, FIRST_LOOK
+from .decision import BLOCK, FIRST_LOOK
 from .side import SEARCHES, Side
-from .trials import Change, Compared, choose, compare_trial
-
-SIDES = ("before", "after")
-FORKS = 4  # of each stack a start, on a CPU: a start causes little of a process's noise, and loading takes time
+from .trials import Compared, compare_trial
 
 
 class Check:
@@ -81,9 +78,9 @@ class Check:
         """Return the names of the parts still to be measured, of which a clear answer makes the last ones unnecessary.
         Raises UserError where the folder holds a check of other stacks."""
         self._refuse_others()
-        searches = [_of_search(arm) for arm in SIDES if self._unsearched(arm)]
+        searches = [search_of(arm) for arm in SIDES if self._unsearched(arm)]
         first = 0 if searches else min(self._waiting().values(), default=self.pairs)
-        return searches + [_of_pair(number) for number in range(first, self.pairs)]
+        return searches + [pair_of(number) for number in range(first, self.pairs)]
 
     def compared(self) -> list[Compared]:
         """Compare every trial, by what is measured so far."""
@@ -125,7 +122,7 @@ class Check:
             with self._opened(self.folder / arm / SEARCHES, arm, waiting) as opened:
                 for trial in waiting:
                     opened.keep(opened.measure(trial))
-        self.tell(_of_search(arm), time.monotonic() - began if waiting else None)
+        self.tell(search_of(arm), time.monotonic() - began if waiting else None)
 
     def _sample(self) -> None:
         """Measure pair by pair what every trial still needs."""
@@ -133,7 +130,7 @@ class Check:
         while self.complete and (waiting := self._waiting()):
             number = min(waiting.values())
             for earlier in range(told, number):
-                self.tell(_of_pair(earlier), None)
+                self.tell(pair_of(earlier), None)
             began = time.monotonic()
             self.complete = began + self._longest <= self._deadline
             if not self.complete:
@@ -141,9 +138,9 @@ class Check:
             self._pair(number, [trial for trial, measured in waiting.items() if measured == number])
             seconds, told = time.monotonic() - began, number + 1
             self._longest = max(self._longest, seconds)
-            self.tell(_of_pair(number), seconds)
+            self.tell(pair_of(number), seconds)
         for needless in range(told, self.pairs):
-            self.tell(_of_pair(needless), None)
+            self.tell(pair_of(needless), None)
 
     def _unsearched(self, arm: str) -> list[Trial]:
         """Return the trials whose largest micro batch on a stack is not found yet."""
@@ -231,7 +228,7 @@ class Check:
         sizes = [record.batch.micro_batch for record in largest]
         if sizes[0] == sizes[1]:
             return found
-        return replace(found, changes=(*found.changes, Change("largest micro batch", *map(str, sizes))))
+        return replace(found, changes=(*found.changes, f"largest micro batch: {sizes[0]}, then {sizes[1]}"))
 
     def _failure(self, trial: Trial) -> str:
         """Describe a failure of one stack that ended the trial's pairs before the other had measured it."""
@@ -335,25 +332,6 @@ def _differing(*stacks: Environment | None) -> set[str]:
     return {name for name, _ in before.items() ^ after.items()} if before and after else set()
 
 
-def _of_search(arm: str) -> str:
-    return f"largest micro batches, {arm}"
-
-
-def _of_pair(number: int) -> str:
-    return f"pair {number + 1}"
-
-
-def forks(devices: Sequence[Device]) -> int:
-    """Return how many processes of each stack to fork from a start; on a GPU one takes longer than loading."""
-    return 1 if devices else FORKS
-
-
-def rounds(devices: Sequence[Device]) -> int:
-    """Return how many rounds to time in a process. Interleaved, each round meets another moment of a noisy machine;
-    where processes follow each other, more processes help more than more rounds."""
-    return 5 if devices else 10
-
-
 def _standing(folder: Path) -> list[Record]:
     """Return the records of a folder that are not to be measured again."""
     return [record for record in history(folder) if is_final(record)]
@@ -370,53 +348,3 @@ def _modules(trials: Iterable[Trial]) -> list[str]:
         if support.compiles(recipe, settings):
             prefixes |= {"torch._dynamo", "torch._inductor"}
     return [module for module in PRELOADED if module.startswith(tuple(prefixes))]
-
-
-_PAIRS = (24, 18, 12)  # tried in this order until a trial fits the budget; the rest of it buys more pairs
-_MOST_PAIRS = 200
-_LOADING_SECONDS = 8.0  # estimate for both stacks at once; used to choose trials, never in a result
-_SAMPLES_SHARE = 0.6  # of a trial's estimate: its micro batch is known, its compilation cached
-
-
-def seconds_of_parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: int) -> dict[str, float]:
-    """Estimate the seconds of each part of a check that needs all its pairs."""
-    once = sum(estimate(trial, gpu_of(devices)) for trial in trials)
-    found = {_of_search(arm): _LOADING_SECONDS + once for arm in SIDES}
-    pair = _LOADING_SECONDS + len(SIDES) * forks(devices) * _SAMPLES_SHARE * once
-    return found | {_of_pair(number): pair for number in range(pairs)}
-
-
-def chosen_within(
-    budget: str, candidates: Sequence[Trial], devices: Sequence[Device], asked: int | None
-) -> tuple[list[Trial], int]:
-    """Return the trials with the most features in the budget, and the pairs asked for, or else as many as it allows."""
-    available = formats.seconds(budget, "--budget")
-    for each in (asked,) if asked else _PAIRS:
-        loading, seconds = _costs(candidates, devices, each)
-        chosen = choose(seconds, available - loading)
-        if chosen:
-            return chosen, asked or _most_pairs(chosen, devices, each, available)
-    cheapest = min(seconds, key=lambda trial: seconds[trial])
-    minutes = math.ceil((seconds[cheapest] + loading) / 60)
-    fewer = ", or take fewer pairs" if each > FEWEST else ""
-    raise UserError(
-        f"--budget {budget}: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
-        f"--pairs {each}; raise the budget{fewer}"
-    )
-
-
-def _most_pairs(chosen: Sequence[Trial], devices: Sequence[Device], fewest: int, budget: float) -> int:
-    """Return how many pairs the budget allows for these trials."""
-    for pairs in range(_MOST_PAIRS, fewest, -1):
-        loading, seconds = _costs(chosen, devices, pairs)
-        if loading + sum(seconds.values()) <= budget:
-            return pairs
-    return fewest
-
-
-def _costs(candidates: Sequence[Trial], devices: Sequence[Device], pairs: int) -> tuple[float, dict[Trial, float]]:
-    """Estimate the seconds of loading, once for each part whatever it measures, and of each trial."""
-    loading, seconds = len(seconds_of_parts((), devices, pairs)) * _LOADING_SECONDS, {}
-    for trial in candidates:
-        seconds[trial] = sum(seconds_of_parts([trial], devices, pairs).values()) - loading
-    return loading, seconds
