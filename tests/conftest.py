@@ -34,6 +34,10 @@ SLOW_FIXTURES = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run the tests that are marked nightly, too")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Tests expect what is said where run_all.sh did not say how a person calls this program."""
     os.environ.pop("REPRO_COMMAND", None)
@@ -45,14 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.sched_setaffinity(0, cpus[number :: beside["workercount"]] or cpus[number % len(cpus) :][:1])
 
 
-# --- Side by side: `./run_all.sh test` has pytest-xdist run files in more processes than there are CPUs. Each keeps to
+# --- Side by side: `./run_all.sh test` has pytest-xdist run files in as many processes as there are CPUs. Each keeps to
 # one part of them, with all that it starts, so that threads wait for few others. ---
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than CPUs, as tests of nodes wait for minutes of silence. Each has a fork server, which takes a GiB."""
-    return min(len(os.sched_getaffinity(0)) + 1, 4)
+    """Return the number of CPUs, at most four: each process has a fork server, which takes a GiB."""
+    return min(len(os.sched_getaffinity(0)), 4)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -67,9 +71,13 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What asks for a fixture that is slow is slow. The files that take longest go first, so that all processes have
-    something to do to the end: those of nodes, where minutes of silence are waited for, then those with most that is
-    slow."""
+    """Leave out what is nightly unless it is asked for. What asks for a fixture that is slow is slow. The files that
+    take longest go first, so that all processes have something to do to the end: those of nodes, which wait for
+    silence, then those with most that is slow."""
+    if not config.option.nightly and "nightly" not in config.option.markexpr:
+        nightly = [item for item in items if item.get_closest_marker("nightly")]
+        items[:] = [item for item in items if item not in nightly]
+        config.hook.pytest_deselected(items=nightly)
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}  # which may have a fixture's name
         if SLOW_FIXTURES & {*getattr(item, "fixturenames", ())} - {*parameters}:

@@ -103,20 +103,26 @@ def run(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Ru
 
 
 ENGINES = [
-    ("pythia-160m", "naive", 1, "DistributedDataParallel"),
     ("vit", "checkpointing", 2, "DistributedDataParallel"),
-    ("pythia-160m", "zero_1", 1, "DeepSpeedEngine(DeepSpeedZeroOptimizer)"),
     ("vit", "zero_2", 2, "DeepSpeedEngine(DeepSpeedZeroOptimizer)"),
-    ("pythia-1b", "zero_3", 1, "DeepSpeedEngine(DeepSpeedZeroOptimizer_Stage3)"),
     ("pythia-1b", "checkpointing+zero_3+offloading", 1, "DeepSpeedEngine(DeepSpeedZeroOptimizer_Stage3)"),
-    ("pythia-160m", "fsdp_2", 1, "FSDPModule"),
     ("pythia-1b", "fsdp_3", 2, "FSDPModule"),
     ("gan", "checkpointing+fsdp_3+offloading", 1, "FSDPModule"),
+]
+ENGINES_AT_NIGHT = [
+    ("pythia-160m", "naive", 1, "DistributedDataParallel"),
+    ("pythia-160m", "zero_1", 1, "DeepSpeedEngine(DeepSpeedZeroOptimizer)"),
+    ("pythia-1b", "zero_3", 1, "DeepSpeedEngine(DeepSpeedZeroOptimizer_Stage3)"),
+    ("pythia-160m", "fsdp_2", 1, "FSDPModule"),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("recipe", "settings", "world", "wrapper"), ENGINES, ids=[each[1] for each in ENGINES])
+@pytest.mark.parametrize(
+    ("recipe", "settings", "world", "wrapper"),
+    [*ENGINES, *(pytest.param(*each, marks=pytest.mark.nightly) for each in ENGINES_AT_NIGHT)],
+    ids=[each[1] for each in [*ENGINES, *ENGINES_AT_NIGHT]],
+)
 def test_a_killed_training_goes_on_to_the_same_losses(
     run: Run, tmp_path: Path, recipe: str, settings: str, world: int, wrapper: str
 ) -> None:
@@ -150,6 +156,7 @@ def test_a_training_that_is_told_to_stop_saves_first_and_ends_with_a_code_that_s
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # it is about time
 @pytest.mark.alone
 def test_it_runs_what_was_measured_at_the_measured_pace(run: Run, fork_server: ForkServer, tmp_path: Path) -> None:
     packages = {name: version for name in ("torch", "transformers") if (version := installed(name))}

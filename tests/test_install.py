@@ -76,11 +76,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_an_empty_environment_has_an_audit_within_a_minute(installed: Installed) -> None:
     assert installed.seconds < 60
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_wheel_holds_the_package_alone_with_models_and_the_papers_numbers_as_files(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as wheel:
         names = set(wheel.namelist())
@@ -94,6 +96,7 @@ def test_a_wheel_holds_the_package_alone_with_models_and_the_papers_numbers_as_f
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_reading_takes_less_than_50_mb_of_dependencies(installed: Installed) -> None:
     folders = {path.name for path in installed.packages.glob("*.dist-info")}
     assert {name.split("-")[0] for name in folders} - {"pip", "setuptools"} == {
@@ -108,6 +111,7 @@ def test_reading_takes_less_than_50_mb_of_dependencies(installed: Installed) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "command",
     [
@@ -129,6 +133,7 @@ def test_it_answers_as_the_checkout_does_within_5_s(installed: Installed, comman
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_its_messages_name_it_as_it_is_called(installed: Installed) -> None:
     assert "see repro claims --help" in installed.run("claims", "--no-such").stderr
     elsewhere = installed.run("claims", "--no-such", PATH=os.defpath)
@@ -137,6 +142,7 @@ def test_its_messages_name_it_as_it_is_called(installed: Installed) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_what_it_has_not_is_asked_for_in_one_line(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "llama.json").write_text('{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}')
     own = ["--models", f"hf:{tmp_path}/llama.json@tokens=1B,batch=32"]
@@ -162,6 +168,7 @@ def test_what_it_has_not_is_asked_for_in_one_line(installed: Installed, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_it_measures_with_a_stack_beside_it(installed: Installed, tmp_path: Path) -> None:
     words = ["run", "--models", "pythia-160m", "--methods", "naive", "--processes", "1", "--steps", "1"]
     kept = {"REPRO_CACHE": os.environ.get("REPRO_CACHE") or str(ROOT / ".venv" / "build-cache")}

@@ -53,6 +53,7 @@ def test_a_library_that_another_one_hides_is_reported_with_the_variable(tmp_path
     assert json.loads(environment)["variables"]["LD_LIBRARY_PATH"] == "set", "and no path of this machine"
 
 
+@pytest.mark.nightly
 def test_without_the_loopback_interface_nothing_is_measured(tmp_path: Path) -> None:
     alone = ["unshare", "--net", "--map-root-user"]
     if subprocess.run([*alone, "true"], capture_output=True).returncode:

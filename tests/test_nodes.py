@@ -226,6 +226,7 @@ def test_a_node_that_is_killed_is_named_and_what_needs_it_is_unsupported(start: 
     assert alive == []
 
 
+@pytest.mark.nightly
 def test_a_network_that_goes_down_ends_all_nodes_and_is_named(start: Start, tmp_path: Path) -> None:
     """Two nodes, each in a network of its own with a link between them, which is cut without a word to anybody."""
     script = """

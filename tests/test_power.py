@@ -54,6 +54,7 @@ def test_an_environment_is_slowed_down_once_it_measures() -> None:
     assert found.stdout == "slowed.<locals>.longer\nPlainEngine.update\n"
 
 
+@pytest.mark.nightly
 def test_a_pool_is_collected_from_real_processes_start_by_start(
     fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_pool_is_collected_from_real_processes_start_by_start(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_every_arm_of_a_pool_has_a_stack_of_its_own_and_takes_turns() -> None:
     with closing(power.start(("stack", "copy"))) as forks:  # type: ignore[type-var]
         first, second = next(forks), next(forks)

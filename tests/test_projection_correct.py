@@ -20,6 +20,7 @@ from repro.run.probe import host_bandwidth
 from tests.projected import VARIABLES, compared, ranks_of, searched
 
 pytestmark = pytest.mark.slow
+NIGHTLY = pytest.mark.nightly
 _TRIES = 5
 _NEAR = 0.15  # of computing time, relative
 
@@ -44,15 +45,15 @@ def test_the_memory_around_gpus_is_measured_for_those_that_share_it(server: Fork
 @pytest.mark.parametrize(
     ("recipe", "settings"),
     [
-        ("pythia-1b", "free_lunch+zero_1"),
         ("pythia-1b", "free_lunch+zero_2+offloading"),
-        ("pythia-1b", "free_lunch+checkpointing+zero_3"),
-        ("pythia-1b", "free_lunch+fsdp_2"),
         ("pythia-1b", "free_lunch+checkpointing+fsdp_3+offloading"),
         ("mamba", "free_lunch+zero_3+offloading"),
-        ("mamba", "free_lunch+fsdp_3"),
-        ("vit", "free_lunch+checkpointing+zero_2"),
         ("vit", "free_lunch+fsdp_2+offloading"),
+        pytest.param("pythia-1b", "free_lunch+zero_1", marks=NIGHTLY),
+        pytest.param("pythia-1b", "free_lunch+checkpointing+zero_3", marks=NIGHTLY),
+        pytest.param("pythia-1b", "free_lunch+fsdp_2", marks=NIGHTLY),
+        pytest.param("mamba", "free_lunch+fsdp_3", marks=NIGHTLY),
+        pytest.param("vit", "free_lunch+checkpointing+zero_2", marks=NIGHTLY),
     ],
 )
 def test_a_projected_rank_finds_holds_and_takes_what_the_first_of_two_does(
@@ -93,6 +94,7 @@ def computing(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> C
     return call
 
 
+@pytest.mark.nightly  # it is about time
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("recipe", "settings"),

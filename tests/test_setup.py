@@ -436,6 +436,7 @@ def test_what_only_reads_does_so_on_any_platform_and_all_else_says_what_it_needs
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_every_reading_command_answers_with_the_lock_for_reading_alone(tmp_path: Path) -> None:
     house = house_in(tmp_path, "house")
     for name in ("repro", "models", "expected", "locks"):
@@ -488,6 +489,7 @@ def test_a_checkout_sets_up_and_runs_at_any_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_what_compiles_is_measured_at_any_path(tmp_path: Path) -> None:
     house = house_in(tmp_path, AWKWARD)
     for name in ("repro", "models", "expected", "tests", "locks"):
