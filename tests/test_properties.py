@@ -1,0 +1,289 @@
+"""What holds whatever is given: parsers take a text or refuse it in one line, what is written is read back, estimates
+lie in their intervals, and a spoiled file of expected/ is named by its line and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Sequence
+from html import unescape
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro import formats
+from repro.claims.claim import listed
+from repro.cli import parser
+from repro.commands.devices import parse_gpus
+from repro.commands.run import parsed
+from repro.compare.decision import decide
+from repro.console import UserError, code, csv_field, markdown, visible
+from repro.datafile import NotAsDeclaredError, expected_folder, parse
+from repro.formats import Interval
+from repro.lab.specification import lab_runs
+from repro.models import specification
+from repro.money import prices
+from repro.paper import tables
+from repro.paper.gpus import catalogue
+from repro.paper.measured_days import measured_days
+from repro.paper.settings import Settings
+from repro.predict.published import published
+from repro.survey.allocations import cards
+from repro.survey.questions import questions
+from tests.command_line import repro
+
+hypothesis = pytest.importorskip("hypothesis", reason="needs hypothesis (./run_all.sh test installs it)")
+from hypothesis import assume, example, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+# The same examples each time: what fails here fails everywhere.
+few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+# Texts of what options are made of, and any text.
+PIECES = "0 1 2 16 1e9 -4 . .. , ; @ = : / + - % ( ) [ ] ' \" \\ s h d k B GiB Gb/s USD all none vit H100 naive zero_3"
+PIECES_OF_TEXT = [*PIECES.split(), " ", "\n", "\x1b", "\u202e", "\udcff"]
+TEXTS = st.text(st.characters(exclude_characters="\0"), max_size=12) | st.lists(
+    st.sampled_from(PIECES_OF_TEXT), max_size=6
+).map("".join)
+NUMBERS = st.floats(1e-6, 1e6)
+
+
+def refusal_of(call: Callable[[], object]) -> str | None:
+    """Return what a call is refused with; None where it is not."""
+    try:
+        call()
+    except (UserError, NotAsDeclaredError, ArgumentTypeError) as error:
+        return str(error)
+    return None
+
+
+# --- Parsers ---
+
+PARSERS: dict[str, Callable[[str], object]] = {
+    "seconds": lambda text: formats.seconds(text, "--budget"),
+    "bytes": lambda text: formats.bytes_(text, "--memory"),
+    "days": lambda text: formats.parse_days(text, "--deadline"),
+    "budget": lambda text: formats.budget(text, "--budget"),
+    "amount": lambda text: formats.amount(text, "--tokens"),
+    "network": lambda text: formats.network(text, "--network"),
+    "count": lambda text: formats.count(text, "--steps"),
+    "interval": lambda text: formats.interval(text, "--pue"),
+    "money": lambda text: prices.amount(text, "--rent", "USD"),
+    "gpus": lambda text: parse_gpus(text, 4),
+    "settings": Settings.parse,
+    "models": specification.split,
+    "JSON": lambda text: parse(text.encode("utf-8", "surrogatepass")),
+}
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@few
+@given(text=TEXTS)
+def test_a_parser_takes_a_text_or_refuses_it(name: str, text: str) -> None:
+    assert refusal_of(lambda: PARSERS[name](text)) != ""
+
+
+# Commands with options, quick where an option is taken: no one measures, writes or asks a network.
+BASES = {
+    "table": ["table", "3"],
+    "audit": ["audit", "--format", "csv"],
+    "claims": ["claims", "mean-speedup"],
+    "predict": ["predict", "--models", "vit", "--gpu", "H100", "--methods", "naive"],
+    "cost": ["cost", "vit", "--gpu", "H100"],
+    "compare": ["compare", "no-such-folder", "nor-this"],
+    "survey": ["survey", "--questions"],
+    "slurm": ["slurm", "--gpus-per-node", "1", "--time", "1h", "--", "run"],
+    "run": ["run"],
+}
+_WRITES = {"--out", "--against", "--help", "--with"}  # and --with runs a file
+TYPED = [
+    (name, option)
+    for name in BASES
+    for action in parser(name)._actions
+    for option in action.option_strings[-1:]
+    if action.nargs is None and not action.choices and option not in _WRITES
+]
+
+
+def test_options_are_found() -> None:
+    assert len(TYPED) > 40
+    assert {("cost", "--budget"), ("run", "--micro-batches"), ("predict", "--network")} <= set(TYPED)
+
+
+@settings(few, max_examples=300)
+@given(option=st.sampled_from(TYPED), text=TEXTS)
+@example(("cost", "--budget"), "1e400")
+@example(("run", "--tolerance"), "nan")
+@example(("predict", "--gpus"), "\u0663")
+def test_an_option_takes_a_text_or_refuses_it_in_one_line(option: tuple[str, str], text: str) -> None:
+    command, name = option
+    given = f"{name}={text}"
+    if command == "run":  # as far as it goes without measuring
+        assert refusal_of(lambda: parsed(parser("run").parse_args([given]))) != ""
+        return
+    _, *words = BASES[command]
+    if name in words:
+        del words[words.index(name) : words.index(name) + 2]
+    done = repro(command, given, *words)
+    assert done.returncode in (0, 1, 2, 3)
+    if done.returncode == 2:
+        told = done.stderr.removesuffix("\n")
+        assert (done.stdout, visible(told)) == ("", told)
+
+
+# --- What is written is read back ---
+
+
+@few
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8), max_size=4))
+def test_shell_words_are_read_back_by_bash(words: list[str]) -> None:
+    line = formats.shell_words(words)
+    assert visible(line) == line
+    done = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True)
+    assert done.stdout.decode().split("\0")[:-1] == (words or [""])
+
+
+@few
+@given(st.text(max_size=20))
+def test_markdown_has_no_markup_and_its_text(text: str) -> None:
+    written = str(markdown(text))
+    assert unescape(re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", written)) == unescape(visible(text))
+    assert not re.search(r"(?<!\\)[<`*~]", written)
+    assert markdown(markdown(text)) == written
+    assert "\n" not in code(text)
+
+
+ROWS = st.lists(st.fixed_dictionaries({"a b": st.text(max_size=9), "c": st.none() | NUMBERS | st.text(max_size=9)}))
+
+
+@few
+@given(ROWS)
+def test_a_table_has_its_rows_whatever_is_in_them(rows: list[dict[str, Any]]) -> None:
+    assert json.loads(formats.render(rows, "json")) == rows
+    found = list(csv.DictReader(io.StringIO(formats.render(rows, "csv"))))
+    assert [row["a b"] for row in found] == [csv_field(row["a b"]) for row in rows]
+    if not rows:
+        return
+    assert len(formats.render(rows, "markdown").splitlines()) == 2 + len(rows)
+    head, rule, *lines = formats.render(rows, "text").splitlines()
+    assert set(rule) <= {"-", " "}
+    assert len(lines) >= len(rows)
+    assert all(visible(line) == line for line in [head, *lines])
+
+
+@few
+@given(st.sets(st.integers(0, 7)), st.booleans())
+def test_gpus_are_those_that_are_listed(asked: set[int], prefixed: bool) -> None:
+    listed = list(asked)
+    assume(len(listed) > 1 or (listed and prefixed))
+    assert parse_gpus("device=" * prefixed + ",".join(map(str, listed)), 8) == listed
+    if max(listed) > 0:
+        with pytest.raises(UserError, match="there is no GPU"):
+            parse_gpus("device=" + ",".join(map(str, listed)), max(listed))
+
+
+# --- Numbers ---
+
+INTERVALS = st.lists(NUMBERS, min_size=3, max_size=3).map(sorted).map(lambda it: Interval(it[1], it[0], it[2]))
+
+
+@few
+@given(INTERVALS, INTERVALS)
+def test_an_interval_holds_its_estimate_through_arithmetic(one: Interval, other: Interval) -> None:
+    found = [
+        one + other,
+        one - other,
+        one * other,
+        one / other,
+        2.0 / one,
+        formats.mean([one, other]),
+        one.mapped(round),
+    ]
+    assert all(each.low <= each.value <= each.high for each in found)
+    assert one.overlaps(one)
+    assert one.overlaps(other) == other.overlaps(one)
+
+
+OPPOSITE = {"regressed": "improved", "improved": "regressed", "unchanged": "unchanged", "inconclusive": "inconclusive"}
+
+
+@few
+@given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=30))
+def test_the_rule_is_symmetric_in_before_and_after(ratios: list[float]) -> None:
+    there, back = decide(ratios), decide([1 / ratio for ratio in ratios])
+    assert back.call == OPPOSITE[there.call]
+    assert back.ratio == pytest.approx(1 / there.ratio)
+    assert there.interval is None or there.interval.low <= there.ratio <= there.interval.high
+
+
+# --- The files of expected/, spoiled value by value ---
+
+READERS: dict[str, Callable[[], object]] = {
+    "analytic_peaks.csv": tables.analytic_peaks,
+    "appendix_j.csv": tables.published_settings,
+    "claims.csv": listed,
+    "elsewhere.csv": published,
+    "figure6.csv": tables.original_trainings,
+    "figure9.csv": tables.training_compute,
+    "gpu_prices.csv": prices.other_gpu_prices,
+    "gpus.csv": catalogue,
+    "in_proportion.csv": prices.in_proportion,
+    "lab.csv": lab_runs,
+    "measured.csv": measured_days,
+    "quantities.csv": tables.quantities,
+    "rental.csv": prices.known_rentals,
+    "survey_cards.csv": cards,
+    "survey_questions.csv": questions,
+    "systems.csv": prices.known_systems,
+    "table1.csv": lambda: tables.cells("1"),
+    "table3.csv": tables.printed_recipes,
+    "table4.csv": lambda: tables.cells("4"),
+    "table5.csv": prices.gpu_prices,
+    "table6.csv": prices.parts,
+    "table7.csv": prices.servers,
+}
+SPOILED = ["", "?", "-", "x", "-1", "0", "1e400", "nan", "=1+1", "1,5", "2024-13-01", "\x1b[2J", "\u0663", "x" * 10**4]
+
+
+def spoil(folder: Path, file: str, row: int, column: int, value: str) -> str:
+    """Write another value into a cell of a file of this copy of expected/; returns the name of its column."""
+    with (expected_folder() / file).open(newline="") as opened:
+        lines = list(csv.reader(opened))
+    lines[row][column] = value
+    (folder / file).unlink()
+    with (folder / file).open("w", newline="") as opened:
+        csv.writer(opened, lineterminator="\n").writerows(lines)
+    return lines[0][column]
+
+
+def spoiled_cells(file: str) -> Sequence[tuple[int, int]]:
+    """Return a cell of each column of a file, each in another row."""
+    with (expected_folder() / file).open(newline="") as opened:
+        lines = list(csv.reader(opened))
+    return [(1 + column % (len(lines) - 1), column) for column in range(len(lines[0]))]
+
+
+def test_every_file_of_expected_is_spoiled() -> None:
+    assert {path.name for path in expected_folder().glob("*.csv")} == {*READERS}
+
+
+@pytest.mark.parametrize("file", READERS)
+def test_a_spoiled_value_is_another_value_or_named_by_file_line_and_column(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, (value, (row, column)) in enumerate(product(SPOILED, spoiled_cells(file))):
+        copy = tmp_path / str(number)  # what was read of a folder is kept
+        shutil.copytree(expected_folder(), copy, copy_function=os.symlink)
+        name = spoil(copy, file, row, column, value)
+        with monkeypatch.context() as patch:
+            patch.setenv("REPRO_EXPECTED", str(copy))
+            message = refusal_of(READERS[file])
+        named = rf"{re.escape(str(copy))}/\w+\.csv(, line [0-9]+, \$\.{name}: found .*, expected |: found no row )"
+        assert message is None or re.match(named, message), message
