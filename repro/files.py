@@ -109,14 +109,12 @@ def inside(folder: Path, *names: str) -> None:
                 raise UserError(f"{path} is no file: remove it, or name another folder")
 
 
-def open_to_append(folder: Path, name: str, opened: int | None = None) -> int:
-    """Open a file of a folder for appending, making it if needed. `opened` is the folder's descriptor, if there is one.
-    Raises UserError as `inside` does, also for a link or a pipe that was made during a run."""
+def open_to_append(folder: Path, name: str) -> int:
+    """Open a file of a folder for appending, making it if needed. Raises UserError as `inside` does."""
     inside(folder, name)
     # These flags make the opening fail where a link or a pipe was put there after the check.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    path = os.path.relpath(os.path.realpath(folder / name), os.path.realpath(folder))
-    return os.open(path if opened is not None else folder / path, flags, 0o666, dir_fd=opened)
+    return os.open(os.path.realpath(folder / name), flags, 0o666)
 
 
 def look(path: Path) -> None:

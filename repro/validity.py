@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from enum import Enum, auto
-from typing import Any
 
 from . import models
 from .console import UserError
@@ -128,13 +126,13 @@ def cpu_disturbance(cpus: float | None) -> str | None:
     return f"other processes kept about {cpus:.1f} CPUs busy" if cpus is not None and cpus >= _BUSY else None
 
 
-_EXACT = 1e-6  # relative: JSON keeps every digit, so what is derived from raw times agrees to the last ones
+_MOST = 1e12  # of what follows from raw times: far more seconds, days or examples than any training has
 
 
 def contradiction(record: Record) -> str | None:
     """Describe how the parts of a record contradict each other, as of none that a trial left; None where they agree.
 
-    Days, steps and rates must follow from the raw times, and these be there for every rank.
+    A record that was timed has the raw times of every rank. What follows from them is derived, whatever it says.
     """
     try:
         recipe = models.find(record.recipe, record.scale)
@@ -160,14 +158,16 @@ def contradiction(record: Record) -> str | None:
     if reason := _contradiction_of_projection(record):
         return reason
     if record.status != "ok":
-        derived = asdict(record.derived)
-        has = [name for name in ("authors_step", "true_step", "true_days") if derived[name] is not None]
-        return f"its status is {record.status}, and yet it has {has[0]}" if has else None
-    micro_batch, accumulation = record.batch.micro_batch, record.batch.accumulation
-    if micro_batch is None or accumulation is None or trial.world * micro_batch * accumulation != recipe.batch_size:
-        return (
-            f"{trial.world} devices x MBS {micro_batch} x GAS {accumulation} is not the batch size, {recipe.batch_size}"
-        )
+        return None
+    batch = record.batch
+    for micro_batch, accumulation in (
+        (batch.micro_batch, batch.accumulation),
+        (batch.compared_micro_batch, batch.compared_accumulation),
+    ):
+        product = trial.world * (micro_batch or 0) * (accumulation or 0)
+        if product != recipe.batch_size or (micro_batch or 0) < 0:
+            what = f"{trial.world} devices x MBS {micro_batch} x GAS {accumulation}"
+            return f"{what} is not the batch size, {recipe.batch_size}"
     if not record.as_run.wrapper or record.as_run.weights_held is None:
         return "it does not say what ran"
     return _contradiction_of_times(record)
@@ -188,7 +188,7 @@ def _contradiction_of_projection(record: Record) -> str | None:
 
 
 def _contradiction_of_times(record: Record) -> str | None:
-    """Describe a contradiction in the raw times, or with what is derived from them."""
+    """Describe what is wrong with the raw times; None where all else follows from them."""
     by_clock = {clock.name: getattr(record.times, clock.name) for clock in fields(record.times)}
     for name, ranks in by_clock.items():
         if len(ranks) != record.ranks:
@@ -200,23 +200,14 @@ def _contradiction_of_times(record: Record) -> str | None:
     if len(rounds) > 1:  # values derived from them take the number of the first rank
         return f"its raw times are of {listing([*map(str, rounds)])} rounds, every rank times as many of each part"
     try:
-        numbers = asdict(derive(record, None))
-    except (KeyError, IndexError, ValueError):
+        derived = derive(record, None)
+    except (KeyError, IndexError, ValueError, ArithmeticError):
         return "its raw times are not complete"
-    del numbers["utilisation"]  # it depends on the catalogue, too, in which a peak may have been corrected since
-    for name, value in numbers.items():
-        recorded = getattr(record.derived, name)
-        if not _agree(recorded, value):
-            return f"{name} is {json.dumps(recorded)}, the raw times give {json.dumps(value)}"
+    steps = (*derived.step_rounds, derived.authors_step, derived.synchronised_step)
+    found = (*steps, derived.examples_per_second, derived.joules_per_step)
+    if not all(0 < value < _MOST for value in found if value is not None):
+        return "its raw times or powers are beyond those of any machine"
     return None
-
-
-def _agree(recorded: Any, value: Any) -> bool:
-    if value is None:
-        return recorded is None
-    if isinstance(value, list):
-        return len(recorded) == len(value) and all(map(_agree, recorded, value))
-    return isinstance(recorded, float) and math.isclose(recorded, value, rel_tol=_EXACT)
 
 
 _REMEDY = "put back the files that the run wrote, or run the same command again, which measures it"

@@ -28,7 +28,7 @@ FORMULA = "=cmd|' /C calc'!A0"
 STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufffe]")
 RUN = ("--models", "vit", "--processes", "1", "--out")
 WRITTEN = (
-    *("report.md", "report.html", "verdicts.json", "benchmark.json", "environment.json", "trials.jsonl", ".lock"),
+    *("report.md", "report.html", "verdicts.json", "benchmark.json", "environment.json", "trials.jsonl"),
     *("logs", "logs/server.log"),
 )
 

@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -193,8 +192,7 @@ def _write(run: Run) -> tuple[str, Report]:
     folder, clock = run.results.folder, run.options.clock
     found = read(folder, clock)
     datafile.write(folder / VERDICTS, [verdict.row() for verdict in found.verdicts])
-    problems = tuple(problem for problem in found.problems if problem.where != VERDICTS)  # of the file before
-    report = compose(replace(found, problems=problems))
+    report = compose(found)
     return write(report, folder), report
 
 

@@ -21,6 +21,7 @@ from ..measure.server import Job
 from ..run.results import TRAININGS, TRIALS, Results
 from .specification import TimedTraining, Training
 
+LOCK = ".lock"
 _TIME_LIMIT = 30.0 * SECONDS_A_DAY  # no limit in practice: the user was told how long it takes
 
 
@@ -34,7 +35,7 @@ def experiment(folder: Path, devices: Sequence[Device]) -> Iterator[Callable[[Tr
     returns a training's times, and whether an earlier run in this folder took them, or raises TrainingFailedError.
 
     Raise UserError if the folder holds a run's trials, or trainings from another stack."""
-    results = Results(folder)
+    results = Results(folder, LOCK)
     if (folder / TRIALS).is_file():
         raise UserError(f"{folder} holds a run's trials; name another folder with --out")
     variables = server_environment(devices)
@@ -63,8 +64,8 @@ def experiment(folder: Path, devices: Sequence[Device]) -> Iterator[Callable[[Tr
                 reason = f"{outcome.status}, {outcome.error or 'no reason given'}"
                 raise TrainingFailedError(f"{what.id}: {reason}; see {log}")
             trained = TimedTraining(what, **outcome.value, busy_cpus=outcome.busy_cpus)
-            files.replace(results.current / path.name, json.dumps(asdict(trained)) + "\n")
             results.check()
+            files.replace(path, json.dumps(asdict(trained)) + "\n")
             return trained, False
 
         keep_environment()

@@ -26,7 +26,7 @@ from ..machine.environment import read as read_environment
 from ..models import custom
 from ..paper.gpus import Gpu, find
 from ..paper.tables import TOLERANCE
-from ..record import DEFAULT, Clock, Record, derive
+from ..record import DEFAULT, Clock, Derived, Record, derive
 from ..validity import Answer, believed, contradiction
 from . import results
 from .plan import Options, trials
@@ -93,7 +93,6 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
         counting = [record for record in records if record.status != "not_measured"]
         _look_for_planned(options, environment, counting, problems)
     verdicts = judge_tables(records, options.tolerance if options else TOLERANCE, clock)
-    _look_at_verdicts(folder, verdicts, options.clock if options else DEFAULT, problems)
     return Reading(folder, tuple(records), environment, options, earlier, tuple(verdicts), tuple(problems), clock)
 
 
@@ -217,9 +216,8 @@ def add_measured(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def measured(folders: Sequence[Path], clock: Clock = DEFAULT) -> Joined:
-    """Read runs for a comparison with published numbers, judged by `clock`. Print their problems on stderr, except
-    those of verdicts.json, as verdicts are computed here. Raise UserError where a folder has no valid record or is
-    named twice."""
+    """Read runs for a comparison with published numbers, judged by `clock`. Print their problems on stderr. Raise
+    UserError where a folder has no valid record or is named twice."""
     refuse_twice(folders)
     joined = join(*(_measured(folder, clock) for folder in folders))
     for note in joined.notes:
@@ -239,7 +237,7 @@ def refuse_twice(folders: Sequence[Path]) -> None:
 def _measured(folder: Path, clock: Clock) -> Reading:
     reading = read(folder, clock)
     refuse_without_trials(folder)
-    print_problems((problem for problem in reading.problems if problem.where != results.VERDICTS), folder)
+    print_problems(reading.problems, folder)
     if not reading.records:
         raise unusable(folder)
     return reading
@@ -248,7 +246,7 @@ def _measured(folder: Path, clock: Clock) -> Reading:
 def begun(folder: Path, clock: Clock = DEFAULT) -> Reading:
     """Read a run for its report; it may have no trials yet. Raise UserError, and print why, if no record is valid."""
     reading = read(folder, clock)
-    if not reading.records and (reading.environment == Environment() or any(results.lines(folder))):
+    if not reading.records and (reading.environment == Environment() or results.read_trials(folder).lines):
         print_problems(reading.problems, folder)
         raise unusable(folder)
     return reading
@@ -282,36 +280,27 @@ def located(problem: Problem, folder: Path) -> Problem:
 
 
 def valid_records(lines: Iterable[results.Line], place: str, problems: list[Problem]) -> list[Record]:
-    """Return every valid record, oldest first, with its utilisation updated to today's catalogue. Add a problem for
-    each other line, located by `place` and its line number."""
+    """Return every valid record, oldest first, with all that follows from its raw times and today's catalogue. Add a
+    problem for each other line, located by `place` and its line number."""
     found: list[Record] = []
     numbers: dict[str, int] = {}
     gpus: dict[str, Gpu | None] = {"cpu": None}
     for line in lines:
-        where = f"{place} {line.number}"
-        if line.record is None:
+        where, record = f"{place} {line.number}", line.record
+        if record is None:
             problems.append(Problem(where, f"not a trial's record ({line.problem})", "the line was left out", True))
-            continue
-        reason = contradiction(line.record)
-        if reason is None:
-            found.append(_by_todays_catalogue(line.record, gpus))
-            numbers[line.record.id] = line.number
-            continue
-        used = "the record was left out"
-        if line.record.id in numbers:
-            used += f", line {numbers[line.record.id]} stands for the trial"
-        problems.append(Problem(where, f"{line.record.id} was tampered with or damaged: {reason}", used, True))
+        elif (reason := contradiction(record)) is None:
+            if record.device not in gpus:
+                gpus[record.device] = find(record.device)
+            derived = derive(record, gpus[record.device]) if Answer.of(record).was_timed else Derived()
+            found.append(replace(record, derived=derived))
+            numbers[record.id] = line.number
+        else:
+            used = "the record was left out"
+            if record.id in numbers:
+                used += f", line {numbers[record.id]} stands for the trial"
+            problems.append(Problem(where, f"{record.id} was tampered with or damaged: {reason}", used, True))
     return found
-
-
-def _by_todays_catalogue(record: Record, gpus: dict[str, Gpu | None]) -> Record:
-    """Return the record with the utilisation that today's catalogue gives. `gpus` caches the GPUs looked up so far."""
-    if not Answer.of(record).was_timed:
-        return record
-    if record.device not in gpus:
-        gpus[record.device] = find(record.device)
-    today = derive(record, gpus[record.device])
-    return replace(record, derived=replace(record.derived, utilisation=today.utilisation))
 
 
 def latest_of(records: Iterable[Record], environment: Environment, problems: list[Problem]) -> list[Record]:
@@ -343,12 +332,12 @@ def all_valid_records(folder: Path, problems: list[Problem]) -> list[Record]:
     except UserError as error:
         problems.append(Problem(results.RECIPES, str(error), "trials of models that it describes were left out", True))
     invalid: list[Problem] = []
-    found = valid_records(results.lines(folder), f"{results.TRIALS}, line", invalid)
+    found = valid_records(results.read_trials(folder).lines, f"{results.TRIALS}, line", invalid)
     if len(invalid) > _MOST_LINES:
         more = f"{invalid[0].what}, and {len(invalid) - 1:,} more lines are invalid"
         invalid = [Problem(invalid[0].where, more, "these lines were left out", True)]
     problems += invalid
-    if results.torn(folder):
+    if results.read_trials(folder).torn:
         problems.append(Problem(results.TRIALS, "the last line is torn, its trial was stopped", "it was left out"))
     return found
 
@@ -369,7 +358,7 @@ def history(folder: Path) -> list[Record]:
     ignored. Raise UserError, which names all invalid lines, where there are any."""
     register_custom_recipes(folder)
     problems: list[Problem] = []
-    found = valid_records(results.lines(folder), "line", problems)
+    found = valid_records(results.read_trials(folder).lines, "line", problems)
     if problems:
         text = first([f"{problem.where}: {problem.what}" for problem in problems])
         way_out = "remove the line, and its trial is measured again"
@@ -438,47 +427,6 @@ def _look_for_planned(
                 "rest",
             )
         )
-
-
-def _look_at_verdicts(folder: Path, verdicts: Sequence[Verdict], clock: Clock, problems: list[Problem]) -> None:
-    """Add a problem where verdicts.json does not follow from the records. `clock` is the one that the run judged by."""
-    used = "the verdicts here follow from the records"
-    path = folder / results.VERDICTS
-    if not path.is_file():
-        problems.append(Problem(results.VERDICTS, "missing: the run was stopped, or the folder is not whole", used))
-        return
-    try:
-        found = datafile.load(path)
-    except NotAsDeclaredError as error:
-        problems.append(Problem(results.VERDICTS, str(error), used))
-        return
-    rows = [replace(verdict, clock=clock).row() for verdict in verdicts]
-    if not isinstance(found, list) or len(found) != len(rows):
-        problems.append(Problem(results.VERDICTS, f"it does not hold a row for each of the {len(rows)} cells", used))
-        return
-    different = [
-        verdict for verdict, row, kept_row in zip(verdicts, rows, found, strict=True) if not _follows(kept_row, row)
-    ]
-    if different:
-        what = f"{len(different)} of its {len(rows)} rows do not follow from the records, first {different[0].cell}"
-        problems.append(Problem(results.VERDICTS, what, used, True))
-
-
-def _follows(kept: Any, row: dict[str, Any]) -> bool:
-    """Return whether a row of verdicts.json equals this one but for its reasons, which versions put in other words.
-    Version 0.4.0 judged by the authors' clock alone: its rows are compared with the judgement by that clock."""
-    if not isinstance(kept, dict):
-        return False
-    if "measured_days" not in kept:
-        return _without_reasons(kept) == _without_reasons(row)
-    cell = ("table", "model", "gpu", "gpus", "expected", "expected_days")
-    named = {name: row[name] for name in cell} | {"measured_days": row["authors_days"]}
-    named |= {name: row[f"authors_{name}"] for name in ("verdict", "settings", "micro_batch")}
-    return {name: kept.get(name) for name in named} == named
-
-
-def _without_reasons(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.endswith("_reason")}
 
 
 def _devices(environment: Environment) -> list[Device]:

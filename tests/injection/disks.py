@@ -6,10 +6,8 @@ import errno
 import json
 import os
 import shutil
-import signal
 import subprocess
 import time
-from functools import partial
 from pathlib import Path
 
 from repro.console import FAILED, OK, USAGE
@@ -165,28 +163,6 @@ def build_cache_on_a_noexec_mount(case: Case) -> None:
             "run", *COMPILED[:4], "--out", str(out), says="noexec", prefix=mount, variables={"REPRO_CACHE": cache}
         )
         case.check(not out.exists(), "a folder was made")
-
-
-@fault("odd file systems", times=2)
-def folder_moved_while_it_runs(case: Case) -> None:
-    """The folder of a run is moved, and another begins under its name: neither writes into the other's file."""
-    for _ in range(case.count):
-        with case.injection():
-            folder, moved = case.folder(), case.folder()
-            run = case.start_run(folder)
-            case.check(run.wait_for(partial(finished, folder), case.patience), "nothing was finished")
-            run.process.send_signal(signal.SIGSTOP)  # it holds the folder, and finishes no more
-            before = finished(folder)
-            folder.rename(moved)
-            other = case.start_run(folder)
-            case.check(other.wait_for((folder / "environment.json").is_file, case.patience), "it never began")
-            run.process.send_signal(signal.SIGCONT)
-            case.ended(run, (OK, USAGE))
-            case.ended(other, (OK,))
-            case.kept(moved, before)
-            own = finished(folder)
-            case.check(len(own) == len(case.reference.trials), f"{len(own)} trials in the second's file")
-            case.resumes(folder)
 
 
 @fault("odd file systems", times=2, fast=1)
