@@ -329,14 +329,14 @@ MUTANTS = {
     ),
     "folder-of-two-runs": Mutant(
         "repro/run/results.py",
-        "if not files.lock(lock):\n                if _runs_here(holder):",
-        "if True:\n                if False:",
+        "if not files.lock(self._file):",
+        "if False:",
         "tests/test_results.py -k second_run",
     ),
     "lost-tail-of-a-trial": Mutant(
         "repro/run/results.py",
-        "os.truncate(self._trials, len(whole))",
-        "os.truncate(self._trials, 0)",
+        "os.ftruncate(self._file.fileno(), len(content) - torn)",
+        "os.ftruncate(self._file.fileno(), 0)",
         "tests/test_results.py -k torn_last_line",
     ),
     "predictions-alone": Mutant(

@@ -185,7 +185,7 @@ def test_results_come_first_and_a_harmless_problem_of_the_folder_last(tmp_path: 
     harmful = compose(read(folder))
     assert sections(harmless)[:2] == ["why", "verdicts"]
     assert sections(harmless)[-1] == "wrong"
-    assert "was measured by repro" in str(harmless.blocks[-1])
+    assert "its options are none that this version has" in str(harmless.blocks[-1])
     assert sections(harmful)[0] == "wrong"
     assert "was tampered with or damaged" in page(harmful)
 
