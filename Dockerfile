@@ -1,11 +1,11 @@
-# One image per GPU generation, from one base and one hash-pinned lock. What differs between the generations is what is
+# One image a row of images/generations.csv, each from a hash-pinned lock: what differs between the generations is what is
 # compiled in, and TF32. All of it runs as a non-root user, without a network, and writes only to /results.
 #
 #   docker build --tag repro .                           the last stage: every GPU from Turing on
 #   docker build --tag repro:TARGET --target TARGET .    volta turing ampere ada hopper blackwell, cpu, paper, latest
 #
-# What is compiled in, and for which compute capabilities: --build-arg KERNELS="deepspeed mamba-ssm" and ARCHITECTURES="80
-# 86"; each image has defaults of its own.
+# The table names the kernels that are compiled in, and for which compute capabilities; --build-arg KERNELS="deepspeed
+# mamba-ssm" and --build-arg ARCHITECTURES="80 86" take their place.
 #
 # Where packages come from, if it is not where everybody's do: --secret id=pip.conf,src=... and --secret id=ca.crt,src=...
 ARG BASE_IMAGE=debian:bookworm-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
@@ -14,7 +14,7 @@ ARG CUDA_IMAGE=nvidia/cuda:12.8.1-devel-ubuntu22.04@sha256:a99a1860ba8e2916e5c3e
 ARG VERSION=0.4.0
 ARG SOURCE=unknown
 ARG REVISION=unknown
-# Kept in step by locks/make.sh, and checked when the locks are installed.
+# Of the locks, for the labels: locks/make.sh keeps them in step.
 ARG REQUIREMENTS_SHA256=9d0401bf2303d7db2ac7932380e7ccd9f0254bd399cf2d3e957c8a32d1a46319
 ARG VOLTA_SHA256=ac53d7550208b3e2e3107cbf910d3f40ea3449ce2a1ce50d3c1f83b79f343b97
 ARG CPU_SHA256=9b4b6cb3ebaf88d23f11618d7bd4a72484140689066e2bc34311c2f53a481ecd
@@ -40,41 +40,26 @@ COPY locks locks
 COPY repro/installation.py repro/
 COPY requirements.lock pyproject.toml ./
 # The hash seed: DeepSpeed writes sets into its metadata when it is built.
-ENV UV_NO_CACHE=1 PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
+ENV UV_NO_CACHE=1 PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0 PIP_CONFIG_FILE=/run/secrets/pip.conf
 
 FROM installer AS stack-gpu
-ARG REQUIREMENTS_SHA256
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    echo "$REQUIREMENTS_SHA256  requirements.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
     locks/install.sh /opt/venv requirements.lock locks/dev.lock
 
 FROM installer AS stack-volta
-ARG VOLTA_SHA256
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    echo "$VOLTA_SHA256  locks/volta.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
     locks/install.sh /opt/venv locks/volta.lock locks/dev.lock
 
 FROM installer AS stack-cpu
-ARG CPU_SHA256
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    echo "$CPU_SHA256  locks/cpu.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
     locks/install.sh /opt/venv locks/cpu.lock locks/dev.lock
 
 FROM installer AS stack-paper
-ARG PAPER_SHA256
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    echo "$PAPER_SHA256  locks/paper.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
     locks/install.sh /opt/venv locks/paper.lock locks/dev.lock
 
 FROM installer AS stack-latest
-ARG LATEST_SHA256
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    echo "$LATEST_SHA256  locks/latest.lock" >/tmp/sums && sha256sum --check /tmp/sums && \
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
     locks/install.sh /opt/venv locks/latest.lock locks/dev.lock
 
 # --- What is compiled in: packages in /opt/kernels, which Python finds before those of the stack ---
@@ -83,95 +68,71 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
 FROM stack-gpu AS compiler
 COPY images images
 ENV CUDA_HOME=/opt/venv/lib/python3.11/site-packages/nvidia/cu13
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
     locks/install.sh /opt/venv requirements.lock locks/nvcc.lock
-ARG MAX_JOBS=2
 
 FROM compiler AS kernels-turing
-ARG ARCHITECTURES="75"
-ARG KERNELS="deepspeed mamba-ssm causal-conv1d"
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+ARG ARCHITECTURES KERNELS MAX_JOBS
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh turing
 
 FROM compiler AS kernels-ampere
-ARG ARCHITECTURES="80 86"
-ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+ARG ARCHITECTURES KERNELS MAX_JOBS
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh ampere
 
 FROM compiler AS kernels-ada
-ARG ARCHITECTURES="89"
-ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+ARG ARCHITECTURES KERNELS MAX_JOBS
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh ada
 
 FROM compiler AS kernels-hopper
-ARG ARCHITECTURES="90"
-ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+ARG ARCHITECTURES KERNELS MAX_JOBS
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh hopper
 
 FROM compiler AS kernels-blackwell
-ARG ARCHITECTURES="100 120"
-ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+ARG ARCHITECTURES KERNELS MAX_JOBS
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh blackwell
 
 FROM compiler AS kernels-every
-ARG ARCHITECTURES="75 80 86 89 90 100 120"
-ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    images/kernels.sh /opt/venv /opt/kernels "requirements.lock locks/kernels.lock" ${KERNELS}
+ARG ARCHITECTURES KERNELS MAX_JOBS
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh every
 
 FROM stack-volta AS compiler-volta
 COPY images images
 COPY --from=cuda /usr/local/cuda-12.8 /usr/local/cuda
 ENV CUDA_HOME=/usr/local/cuda
-ARG MAX_JOBS=2
 
 FROM compiler-volta AS kernels-volta
-ARG ARCHITECTURES="70"
-ARG KERNELS="deepspeed mamba-ssm causal-conv1d"
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    images/kernels.sh /opt/venv /opt/kernels "locks/volta.lock locks/kernels.lock" ${KERNELS}
+ARG ARCHITECTURES KERNELS MAX_JOBS
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh volta
 
 FROM stack-paper AS compiler-paper
 COPY images images
 COPY --from=cuda /usr/local/cuda-12.8 /usr/local/cuda
 # This DeepSpeed does not know that torch's CUDA 12.1 and 12.8 get along.
 ENV CUDA_HOME=/usr/local/cuda DS_SKIP_CUDA_CHECK=1
-ARG MAX_JOBS=2
 
 FROM compiler-paper AS kernels-paper
-ARG ARCHITECTURES="70 75 80 86 89 90"
-ARG KERNELS="deepspeed mamba-ssm causal-conv1d"
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    images/kernels.sh /opt/venv /opt/kernels "locks/paper.lock" ${KERNELS}
+ARG ARCHITECTURES KERNELS MAX_JOBS
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh paper
 
 # The headers of this torch want C++20.
 FROM stack-latest AS compiler-latest
 COPY images images
 ENV CUDA_HOME=/opt/venv/lib/python3.11/site-packages/nvidia/cu13 CXX20=1
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
     locks/install.sh /opt/venv locks/latest.lock locks/nvcc-latest.lock
-ARG MAX_JOBS=2
 
 FROM compiler-latest AS kernels-latest
-ARG ARCHITECTURES="75 80 86 89 90 100 120"
-ARG KERNELS="deepspeed mamba-ssm causal-conv1d flash-attn"
-RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
-    images/kernels.sh /opt/venv /opt/kernels "locks/latest.lock" ${KERNELS}
+ARG ARCHITECTURES KERNELS MAX_JOBS
+RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt,target=/etc/ssl/certs/ca-certificates.crt \
+    images/kernels.sh latest
 
 # --- The images ---
 

@@ -1,9 +1,8 @@
 # The toolchain, pinned by Nix; the stack itself is the lock's, installed by run_all.sh with every hash checked.
 #
 #   nix develop              Python 3.11, uv, a compiler, and the environment of locks/cpu.lock
-#   nix develop .#hopper     the same with CUDA 13.0 and requirements.lock; one shell per GPU generation, TF32 as in the
-#                            images: volta (CUDA 12.8 and locks/volta.lock) turing ampere ada hopper blackwell, and
-#                            every, which decides by the GPU
+#   nix develop .#hopper     the same with CUDA 13.0 and requirements.lock, TF32 as in the image; one shell per GPU
+#                            generation of images/generations.csv (volta with CUDA 12.8 and locks/volta.lock), and every
 #   nix run . -- WORDS       run_all.sh WORDS
 #   nix run .#test -- WORDS  run_all.sh test WORDS
 #   nix flake check          formatting, and the tests that need no stack
@@ -43,47 +42,41 @@
           pkgs.zlib
         ]
         + ":/run/opengl-driver/lib";
-      # NixOS does not run the compiler of locks/nvcc.lock, which expects its loader where other systems have it.
-      cuda = pkgs.cudaPackages_13_0.cudatoolkit;
-      voltasCuda = pkgs.cudaPackages_12_8.cudatoolkit;
-
-      shell =
-        {
-          lock,
-          stack,
-          tf32,
-          packages ? [ ],
-          more ? { },
-        }:
-        pkgs.mkShell (
-          {
-            packages = tools ++ packages;
-            LD_LIBRARY_PATH = libraries;
-            REPRO_TF32 = tf32;
-            UV_PYTHON_DOWNLOADS = "never";
-            shellHook = ''
-              locks/install.sh .venv/${stack} ${lock} locks/dev.lock && . .venv/${stack}/bin/activate
-            '';
-          }
-          // more
-        );
-      gpuShell =
-        tf32:
-        shell {
-          lock = "requirements.lock";
-          stack = "gpu";
-          inherit tf32;
-          packages = [ cuda ];
-          more.CUDA_HOME = cuda;
+      # A shell a row of images/generations.csv, but for `paper` and `latest`, which are images alone.
+      rows = map (lib.splitString ",") (lib.tail (lib.splitString "\n" (lib.trim (builtins.readFile ./images/generations.csv))));
+      shells = lib.listToAttrs (map shell (lib.filter (row: shellStacks ? ${lockOf row}) rows));
+      lockOf = row: lib.elemAt row 3;
+      shellStacks = {
+        "locks/cpu.lock".name = "cpu";
+        "locks/volta.lock" = {
+          name = "volta";
+          cuda = pkgs.cudaPackages_12_8.cudatoolkit;
         };
-      voltaShell =
-        tf32:
-        shell {
-          lock = "locks/volta.lock";
-          stack = "volta";
-          inherit tf32;
-          packages = [ voltasCuda ];
-          more.CUDA_HOME = voltasCuda;
+        # NixOS does not run the compiler of locks/nvcc.lock, which expects its loader where other systems have it.
+        "requirements.lock" = {
+          name = "gpu";
+          cuda = pkgs.cudaPackages_13_0.cudatoolkit;
+        };
+      };
+      shell =
+        row:
+        let
+          stack = shellStacks.${lockOf row};
+        in
+        {
+          name = lib.head row;
+          value = pkgs.mkShell (
+            {
+              packages = tools ++ lib.optional (stack ? cuda) stack.cuda;
+              LD_LIBRARY_PATH = libraries;
+              REPRO_TF32 = lib.elemAt row 2;
+              UV_PYTHON_DOWNLOADS = "never";
+              shellHook = ''
+                locks/install.sh .venv/${stack.name} ${lockOf row} locks/dev.lock && . .venv/${stack.name}/bin/activate
+              '';
+            }
+            // lib.optionalAttrs (stack ? cuda) { CUDA_HOME = stack.cuda; }
+          );
         };
 
       # A checkout of one's own: the set-up lies in it, and the store is read-only.
@@ -136,20 +129,8 @@
       ];
     in
     {
-      devShells.${system} = rec {
-        default = cpu;
-        cpu = shell {
-          lock = "locks/cpu.lock";
-          stack = "cpu";
-          tf32 = "off";
-        };
-        volta = voltaShell "off";
-        turing = gpuShell "off";
-        ampere = gpuShell "on";
-        ada = gpuShell "on";
-        hopper = gpuShell "on";
-        blackwell = gpuShell "on";
-        every = gpuShell "auto";
+      devShells.${system} = shells // {
+        default = shells.cpu;
       };
 
       apps.${system} = rec {

@@ -16,7 +16,7 @@ while (($#)); do
     targets+=("$1")
     shift
 done
-all=(cpu volta turing ampere ada hopper blackwell paper latest every)
+mapfile -t all < <(tail -n +2 images/generations.csv | cut -d, -f1)
 ((${#targets[@]})) || targets=("${all[@]}")
 for target in "${targets[@]}"; do
     if [[ " ${all[*]} " != *" $target "* ]]; then

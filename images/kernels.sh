@@ -1,22 +1,27 @@
 #!/usr/bin/env bash
-# images/kernels.sh VENV FOLDER "LOCK ..." PACKAGE ...
+# images/kernels.sh NAME [VENV [FOLDER]]
 #
-# Builds PACKAGEs of the LOCKs from source, hashes checked, against the torch in VENV, installs them into FOLDER, and
-# imports what was compiled. It is compiled for the compute capabilities in $ARCHITECTURES ("80 86") alone, and for any
-# processor with AVX2; FOLDER/architectures.txt keeps that list. DeepSpeed comes with its Adam for the GPU and for the
-# host built in. CUDA_HOME names CUDA, MAX_JOBS is how many compilers run at a time.
+# Builds the kernels of the row NAME of images/generations.csv from source, against the torch in VENV (/opt/venv), into
+# FOLDER (/opt/kernels), hashes checked against the row's lock and locks/kernels.lock, and imports what was compiled. It
+# is compiled for the row's compute capabilities alone, which FOLDER/architectures.txt keeps, and for any processor with
+# AVX2. $ARCHITECTURES ("80 86") and $KERNELS take the place of the row's. DeepSpeed comes with its Adam for the GPU and
+# for the host built in. CUDA_HOME names CUDA, MAX_JOBS is how many compilers run at a time.
 set -euo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-venv=$(readlink -f "$1") folder=$2 locks=$3
-shift 3
+cd "$here/.."
+venv=$(readlink -f "${2:-/opt/venv}") folder=$(realpath -m "${3:-/opt/kernels}")
+IFS=, read -r _ capabilities _ lock kernels < <(grep "^$1," images/generations.csv) ||
+    { echo "kernels.sh: $1 is no row of images/generations.csv" >&2; exit 2; }
+export ARCHITECTURES=${ARCHITECTURES:-$capabilities}
+read -ra packages <<<"${KERNELS:-$kernels}"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 modules=()
-for package in "$@"; do
+for package in "${packages[@]}"; do
     # A requirement, and its hashes on the lines that follow.
-    # shellcheck disable=SC2086  # several locks
-    awk -v start="$package==" '/^[a-z0-9]/ { on = index($0, start) == 1 } on' $locks >>"$work/wanted"
+    awk -v start="$package==" '/^[a-z0-9]/ { on = index($0, start) == 1 && !seen++ } on' "$lock" locks/kernels.lock \
+        >>"$work/wanted"
     case $package in
     flash-attn) modules+=(flash_attn_2_cuda) ;;
     mamba-ssm) modules+=(selective_scan_cuda) ;;
@@ -30,11 +35,10 @@ for package in "$@"; do
 done
 mkdir -p "$folder"
 printf '%s\n' "$ARCHITECTURES" >"$folder/architectures.txt"
-(($#)) || exit 0
 
 python=$(command -v python3) # one with pip
 export PATH=$venv/bin:$CUDA_HOME/bin:$PATH
-export ARCHITECTURES PYTORCH_NVCC=$here/nvcc.sh CXX=$here/cxx.sh MAX_JOBS=${MAX_JOBS:-2} NVCC_THREADS=1
+export PYTORCH_NVCC=$here/nvcc.sh CXX=$here/cxx.sh MAX_JOBS=${MAX_JOBS:-2} NVCC_THREADS=1
 # The sources' set-up looks at this one; what it makes of it nvcc.sh throws away, and DeepSpeed, past nvcc.sh, obeys.
 TORCH_CUDA_ARCH_LIST=$(sed -E 's/([0-9])( |$)/.\1\2/g' <<<"$ARCHITECTURES")
 export TORCH_CUDA_ARCH_LIST
@@ -47,8 +51,8 @@ export DS_ACCELERATOR=cuda
     --wheel-dir "$work/wheels" --requirement "$work/wanted"
 # By name: of a wheel that is named by its path, pip notes down that it is from a folder of somebody's own.
 PIP_CONFIG_FILE=/dev/null "$python" -m pip --isolated --python "$venv/bin/python" install --no-deps --no-index \
-    --no-compile --target "$folder" --find-links "$work/wheels" "$@"
-if [[ " $* " == *" deepspeed "* ]]; then
+    --no-compile --target "$folder" --find-links "$work/wheels" "${packages[@]}"
+if [[ " ${packages[*]} " == *" deepspeed "* ]]; then
     if ! grep --quiet "^accelerator_name='cuda'$" "$folder/deepspeed/git_version_info_installed.py" ||
         ! grep --quiet --recursive --fixed-strings --include='fused_adam_op*.so' .nv_fatbin "$folder/deepspeed"; then
         echo "kernels.sh: the DeepSpeed in $folder was not compiled for GPUs, which would leave its Adams alone" >&2

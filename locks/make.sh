@@ -18,8 +18,8 @@
 #   locks/tracking.lock     tracking             trackers, 100 MB that few runs need: beside either stack, on demand
 #   locks/installer.lock    installer            uv itself
 #
-# They are for Python 3.11 on Linux x86-64, with a hash for every file and no address of any index. Beside each lies
-# its bill of materials (CycloneDX), locks/sbom/NAME.cdx.json, and the Dockerfile's labels carry the stacks' hashes.
+# They are for Python 3.11 on Linux x86-64, with a hash for every file and no address of any index. The Dockerfile's
+# labels carry the stacks' hashes; a bill of materials is made for each image that images/build.sh publishes.
 #
 #   locks/make.sh --check   makes them all in a scratch folder, and fails with the difference where one is out of step
 set -euo pipefail
@@ -76,18 +76,6 @@ UV_INDEX='' UV_EXTRA_INDEX_URL='' UV_FIND_LINKS='' lock locks/read.lock --group 
 # Each stack has a setuptools of its own, as torch asks for it.
 lock locks/tracking.lock --group tracking --constraint locks/cpu.lock --no-emit-package setuptools "$@"
 lock locks/installer.lock --group installer "$@"
-
-tools=.venv/tools
-if ! cmp -s locks/dev.lock "$tools/dev.lock"; then
-    "$uv" venv --quiet --no-project --clear --python 3.11 "$tools"
-    "$uv" pip install --quiet --python "$tools/bin/python" --no-deps --require-hashes --requirements locks/dev.lock
-    cp locks/dev.lock "$tools/dev.lock"
-fi
-mkdir -p locks/sbom
-for made in requirements.lock locks/*.lock; do
-    name=${made##*/}
-    "$tools/bin/python" locks/sbom.py "$made" >"locks/sbom/${name%.lock}.cdx.json"
-done
 
 for stack in requirements volta cpu paper latest; do
     made=locks/$stack.lock

@@ -135,19 +135,19 @@ def test_one_that_is_built_in_needs_no_nvcc(machine: Callable[..., Path], tmp_pa
 def test_doctor_tells_of_both_adams_built_in_or_else_of_the_gpus(
     machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def output(*devices: Device, deepspeed: str | None = "0.19.8") -> tuple[str, ...]:
+    def output(*devices: Device, deepspeed: str | None = "0.19.8") -> str:
         monkeypatch.setattr(doctor, "installed", {"deepspeed": deepspeed}.get)
         monkeypatch.setattr(nvml, "visible_devices", lambda: list(devices))
-        return doctor.examine().kernels
+        return doctor.examine()["kernels"].state.removeprefix("kernels ")
 
     machine("'12.8'", "13.0")
     why = "nvcc is of CUDA 13.0, torch was built with 12.8"
-    assert output(GPU) == (f"DeepSpeed's Adam, not to be built: {why}",)
-    assert output(GPU, deepspeed=None) == output() == ()
+    assert output(GPU) == f"DeepSpeed's Adam, not to be built: {why}"
+    assert output(GPU, deepspeed=None) == output() == "of torch alone"
     build_in(tmp_path / "deepspeed", "cuda", "fused_adam")
-    assert output(GPU) == ("DeepSpeed's Adam, built when needed",), "the host's is not there"
+    assert output(GPU) == "DeepSpeed's Adam, built when needed", "the host's is not there"
     build_in(tmp_path / "deepspeed", "cuda", "cpu_adam")
-    assert output(GPU) == output() == ("DeepSpeed's Adam, built in",)
+    assert output(GPU) == output() == "DeepSpeed's Adam, built in"
 
 
 @pytest.mark.parametrize("written", [True, False])

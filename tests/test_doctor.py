@@ -1,7 +1,8 @@
-"""`repro doctor`: one line of what this machine is fit for, and, in an image, whether the image is for its GPU."""
+"""`repro doctor`: the state of this machine in one line, and everything that is wrong with it."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -13,8 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from repro.commands import doctor as command
 from repro.console import UserError
-from repro.machine import build_cache, doctor, nvml, packages
+from repro.machine import build_cache, doctor, nvml
 from repro.machine.devices import Device, generation_of
 from repro.paper.gpus import GENERATIONS, catalogue
 from tests import command_line
@@ -33,16 +35,19 @@ def here(
     tf32: str = "",
     cuda: tuple[int, int] | None = None,
     driver: tuple[int, int] | None = None,
-) -> doctor.Health:
+) -> dict[str, doctor.Finding]:
     monkeypatch.setattr(doctor, "installed", {"torch": torch}.get)
     monkeypatch.setattr(nvml, "visible_devices", lambda: list(devices))
     monkeypatch.setenv("REPRO_IMAGE", image)
-    listed = tuple(divmod(int(word), 10) for word in compiled.split())
-    monkeypatch.setattr(packages, "image_architectures", lambda: listed)
+    monkeypatch.setattr(doctor, "_compiled", lambda: doctor._capabilities(compiled))
     monkeypatch.setattr(build_cache, "cuda_of_torch", lambda: cuda)
     monkeypatch.setattr(nvml, "cuda", lambda: driver)
     monkeypatch.setenv("REPRO_TF32", tf32)
     return doctor.examine()
+
+
+def faults(found: dict[str, doctor.Finding]) -> str:
+    return "; ".join(finding.fault for finding in found.values() if finding.fault)
 
 
 def of(generation: str) -> Device:
@@ -60,9 +65,8 @@ def test_without_a_gpu_the_line_says_so_and_nothing_is_wrong() -> None:
 
 
 def test_a_torch_without_cuda_is_wrong_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert here(monkeypatch, torch="2.13.0+cpu").complaint is None
-    complaint = here(monkeypatch, of("Hopper"), torch="2.13.0+cpu").complaint
-    assert complaint is not None
+    assert not faults(here(monkeypatch, torch="2.13.0+cpu"))
+    complaint = faults(here(monkeypatch, of("Hopper"), torch="2.13.0+cpu"))
     assert "torch 2.13.0+cpu was built without CUDA" in complaint
     assert "set up the GPU's stack, requirements.lock, with ./run_all.sh" in complaint
 
@@ -85,32 +89,44 @@ def test_a_gpu_or_a_driver_that_torchs_cuda_does_not_serve_is_sent_to_cuda_12(
     output: str | None,
 ) -> None:
     monkeypatch.setattr(nvml, "driver", lambda: "550.54.15")
-    complaint = here(monkeypatch, of(generation), cuda=cuda, driver=driver).complaint
+    complaint = faults(here(monkeypatch, of(generation), cuda=cuda, driver=driver))
     if output is None:
-        assert complaint is None
+        assert not complaint
     else:
-        assert complaint is not None
         assert output in complaint
         assert complaint.endswith("set up locks/volta.lock, for CUDA 12.8, with ./run_all.sh")
 
 
 def test_an_image_for_no_gpu_is_wrong_on_one_whatever_its_torch_was_built_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    complaint = here(monkeypatch, of("Hopper"), image="cpu", torch="2.13.0+cpu").complaint
-    assert complaint is not None
+    complaint = faults(here(monkeypatch, of("Hopper"), image="cpu", torch="2.13.0+cpu"))
     assert complaint.startswith("this image, cpu, is for machines without a GPU, and ")
 
 
 def test_what_is_not_known_or_not_installed_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "driver", lambda: None)
-    assert here(monkeypatch, of("Hopper"), torch=None).line == (
+    assert doctor.summary(here(monkeypatch, of("Hopper"), torch=None)) == (
         f"1 x {of('Hopper').name} (Hopper), driver unknown; no image; torch is not installed; kernels of torch alone; "
         "TF32 on with free lunch"
     )
 
 
-def test_json_has_what_the_line_has() -> None:
-    (row,) = json.loads(repro("doctor", "--format", "json", REPRO_IMAGE="").stdout)
-    assert (row["gpus"], row["image"], row["tf32"], row["complaint"]) == (None, None, "off, without a GPU", None)
+def test_json_has_a_row_a_check() -> None:
+    rows = {row["check"]: row for row in json.loads(repro("doctor", "--format", "json", REPRO_IMAGE="").stdout)}
+    assert [*rows] == ["GPUs", "image", "torch", "kernels", "TF32", "shared memory", "packages"]
+    assert rows["TF32"]["state"] == "TF32 off, without a GPU"
+    assert (rows["image"]["advice"], rows["image"]["fault"]) == (None, False)
+
+
+def test_every_fault_is_printed_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = here(monkeypatch, of("Volta"), of("Turing"), image="hopper")
+    found["packages"] = doctor.Finding("", "timm is gone")
+    found["shared memory"] = doctor.Finding("", "make it larger", hint=True)
+    monkeypatch.setattr(command, "examine", lambda: found)
+    assert command.main(argparse.Namespace(format=None)) == 1
+    states, image, *others = capsys.readouterr().out.splitlines()
+    assert states == doctor.summary(found)
+    assert ("--target volta " in image, "--target turing " in image) == (True, True)
+    assert others == ["make it larger", "timm is gone"]
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
@@ -118,19 +134,17 @@ def test_every_generation_has_an_image_of_its_own_and_is_sent_to_it(
     monkeypatch: pytest.MonkeyPatch, generation: str
 ) -> None:
     own = generation.lower()
-    assert here(monkeypatch, of(generation), image=own).complaint is None
+    assert not faults(here(monkeypatch, of(generation), image=own))
     for other in ["cpu", *(name.lower() for name in GENERATIONS if name != generation)]:
-        complaint = here(monkeypatch, of(generation), image=other).complaint
-        assert complaint is not None
+        complaint = faults(here(monkeypatch, of(generation), image=other))
         assert f"docker build --target {own} " in complaint
-        assert f"this image, {other}, is for" in complaint
+        assert f"this image, {other}, is for " in complaint
 
 
 @pytest.mark.parametrize("image", ["every", "volta", "paper", "cpu"])
 def test_a_gpu_that_no_image_is_for_is_sent_to_none(monkeypatch: pytest.MonkeyPatch, image: str) -> None:
     old = replace(of("Volta"), gpu=None, driver_name="Tesla P100", compute_capability=(6, 0))
-    complaint = here(monkeypatch, old, image=image).complaint
-    assert complaint is not None
+    complaint = faults(here(monkeypatch, old, image=image))
     assert complaint.endswith(" (Tesla P100) is older than Volta: no image is for such a GPU")
 
 
@@ -140,8 +154,7 @@ def test_code_for_one_major_capability_runs_on_no_other_and_no_image_has_what_do
     monkeypatch: pytest.MonkeyPatch, image: str, compiled: str, capability: tuple[int, int]
 ) -> None:
     new = Device(0, 0, "GPU-0", "NVIDIA New", None, 2**34, capability)
-    complaint = here(monkeypatch, new, image=image, compiled=compiled).complaint
-    assert complaint is not None
+    complaint = faults(here(monkeypatch, new, image=image, compiled=compiled))
     assert complaint.endswith(
         f" is of compute capability {capability[0]}.0, none of Volta's to Blackwell's: no image is for such a GPU"
     )
@@ -152,7 +165,7 @@ def test_code_for_a_capability_runs_on_the_later_ones_of_its_major_number(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]
 ) -> None:
     new = Device(0, 0, "GPU-0", "NVIDIA New", None, 2**34, capability)
-    assert here(monkeypatch, new, image="blackwell").complaint is None
+    assert not faults(here(monkeypatch, new, image="blackwell"))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +175,7 @@ def test_code_for_a_capability_runs_on_the_later_ones_of_its_major_number(
 def test_images_of_several_generations_refuse_what_their_torch_does_not_know(
     monkeypatch: pytest.MonkeyPatch, image: str, refused: set[str]
 ) -> None:
-    assert {g for g in GENERATIONS if here(monkeypatch, of(g), image=image).complaint is not None} == refused
+    assert {g for g in GENERATIONS if faults(here(monkeypatch, of(g), image=image))} == refused
 
 
 @pytest.mark.parametrize(
@@ -172,29 +185,32 @@ def test_an_image_that_was_compiled_for_some_gpus_alone_refuses_others(
     monkeypatch: pytest.MonkeyPatch, compiled: str, fits: bool
 ) -> None:
     a6000 = replace(of("Ampere"), compute_capability=(8, 6))
-    complaint = here(monkeypatch, a6000, image="every", compiled=compiled).complaint
-    assert (complaint is None) == fits
-    if complaint is not None:
-        assert "has 8.6: docker build --target every --build-arg ARCHITECTURES=86 " in complaint
+    complaint = faults(here(monkeypatch, a6000, image="every", compiled=compiled))
+    assert (not complaint) == fits
+    if not fits:
+        assert complaint.endswith(
+            "is Ampere, 8.6: docker build --target every --build-arg ARCHITECTURES=86 --tag repro . makes the right one"
+        )
 
 
-def test_gpus_are_counted_by_type_and_the_one_that_an_image_is_not_for_is_reported_last(
+def test_gpus_are_counted_by_type_and_the_one_that_an_image_is_not_for_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(doctor, "_shared_memory", lambda: 2**26)
     ampere, hopper = of("Ampere"), of("Hopper")
-    health = here(monkeypatch, ampere, hopper, ampere, image="ampere")
-    assert health.gpus == (f"2 x {ampere.name} (Ampere)", f"1 x {hopper.name} (Hopper)")
-    assert health.line.endswith("; " + (health.complaint or "nothing is wrong"))
-    assert "--shm-size 1g" in health.line
+    found = here(monkeypatch, ampere, hopper, ampere, image="ampere")
+    assert found["GPUs"].state.startswith(f"2 x {ampere.name} (Ampere), 1 x {hopper.name} (Hopper), driver ")
+    assert "--target hopper " in faults(found)
+    assert "--shm-size 1g" in found["shared memory"].advice
 
 
 def test_outside_of_an_image_nothing_is_wrong_with_any_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    health = here(monkeypatch, of("Hopper"), of("Hopper"))
-    assert health.complaint is None
-    assert f"2 x {of('Hopper').name} (Hopper), driver " in health.line
-    assert "no image" in health.line
-    assert "TF32 on with free lunch" in health.line
+    found = here(monkeypatch, of("Hopper"), of("Hopper"))
+    assert not faults(found)
+    line = doctor.summary(found)
+    assert line.startswith(f"2 x {of('Hopper').name} (Hopper), driver ")
+    assert "no image" in line
+    assert "TF32 on with free lunch" in line
 
 
 @pytest.mark.parametrize(
@@ -205,30 +221,30 @@ def test_several_gpus_with_a_containers_shared_memory_are_reported_how_to_have_m
     size: int, gpus: int, output: bool
 ) -> None:
     advice = doctor.shared_memory_advice(size, gpus)
-    assert (advice is not None) == output
-    if advice is not None:
+    assert bool(advice) == output
+    if advice:
         assert f"/dev/shm has {size / 2**20:.0f} MiB" in advice
         assert f"among {gpus} GPUs" in advice
         assert "--shm-size 1g" in advice
 
 
-def test_shared_memory_is_advice_in_the_line_and_no_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_shared_memory_is_advice_and_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_shared_memory", lambda: 2**26)
-    health = here(monkeypatch, of("Hopper"), of("Hopper"))
-    assert health.complaint is None
-    assert health.line.endswith("--shm-size 1g gives it")
-    assert here(monkeypatch, of("Hopper")).advice is None
+    found = here(monkeypatch, of("Hopper"), of("Hopper"))
+    assert not faults(found)
+    assert found["shared memory"].advice.endswith("--shm-size 1g gives it")
+    assert not here(monkeypatch, of("Hopper"))["shared memory"].advice
 
 
 def test_shared_memory_is_as_large_as_its_file_system_whatever_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def output() -> str | None:
-        return here(monkeypatch, of("Hopper"), of("Hopper")).advice
+    def output() -> str:
+        return here(monkeypatch, of("Hopper"), of("Hopper"))["shared memory"].advice
 
     sizes = SimpleNamespace(f_frsize=4096, f_blocks=2**18, f_bavail=2**10)
     monkeypatch.setattr(os, "statvfs", {"/dev/shm": sizes}.__getitem__)
-    assert output() is None
+    assert not output()
     sizes.f_blocks = 2**14
-    assert (output() or "").startswith("/dev/shm has 64 MiB")
+    assert output().startswith("/dev/shm has 64 MiB")
 
 
 def test_without_a_place_for_shared_memory_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,13 +252,14 @@ def test_without_a_place_for_shared_memory_there_is_none(monkeypatch: pytest.Mon
         raise FileNotFoundError(place)
 
     monkeypatch.setattr(os, "statvfs", refused)
-    assert (here(monkeypatch, of("Hopper"), of("Hopper")).advice or "").startswith("/dev/shm has 0 MiB")
+    found = here(monkeypatch, of("Hopper"), of("Hopper"))
+    assert found["shared memory"].advice.startswith("/dev/shm has 0 MiB")
 
 
 def test_a_gpu_without_tf32_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert here(monkeypatch, of("Turing")).tf32 == "off, the GPU has none"
-    assert here(monkeypatch, of("Turing"), tf32="on").tf32 == "off, the GPU has none"
-    assert here(monkeypatch, of("Ampere"), tf32="off").tf32 == "off"
+    assert here(monkeypatch, of("Turing"))["TF32"].state == "TF32 off, the GPU has none"
+    assert here(monkeypatch, of("Turing"), tf32="on")["TF32"].state == "TF32 off, the GPU has none"
+    assert here(monkeypatch, of("Ampere"), tf32="off")["TF32"].state == "TF32 off"
 
 
 @pytest.mark.parametrize(

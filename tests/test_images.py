@@ -1,11 +1,13 @@
-"""Images: the Dockerfile's targets are those that `repro doctor` knows, and its labels and TF32 are right."""
+"""Images: each row of images/generations.csv is a target of the Dockerfile, with its lock, TF32 and kernels."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from repro.machine import packages, support
-from repro.machine.doctor import SERVES
+from repro.machine import support
 from repro.paper.gpus import GENERATIONS, catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-LOCKS = ["requirements.lock", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "locks").glob("*.lock"))]
+ROWS = {row["name"]: row for row in csv.DictReader((ROOT / "images" / "generations.csv").read_text().splitlines())}
 STACKS = ["requirements.lock", "locks/volta.lock", "locks/cpu.lock", "locks/paper.lock", "locks/latest.lock"]
+PARENTS = {stage: parent for parent, stage in re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)}
 
 
 def stages() -> dict[str, str]:
@@ -30,53 +32,106 @@ def stages() -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+def lineage(name: str) -> list[str]:
+    """A stage and those that it is made from."""
+    return [name, *(lineage(PARENTS[name]) if name in PARENTS else [])]
+
+
+def sources(name: str) -> set[str]:
+    """A stage and all that it is made from, or copies from."""
+    copied = re.findall(r"COPY --from=(\S+)", stages().get(name, ""))
+    taken = [*([PARENTS[name]] if name in PARENTS else []), *copied]
+    return {name}.union(*map(sources, taken))
+
+
 def setting(stage: str, name: str) -> str:
-    found = re.search(rf"\b{name}=(\S+)", stages()[stage])
+    found = [match[1] for each in lineage(stage) if (match := re.search(rf"\b{name}=(\S+)", stages().get(each, "")))]
     assert found, f"{stage} sets no {name}"
-    return found[1]
+    return found[0]
 
 
-def test_every_image_that_the_doctor_knows_is_a_target_and_says_its_name() -> None:
-    images = {name for name, text in stages().items() if "REPRO_IMAGE=" in text}
-    assert images == set(SERVES)
-    for name in images:
-        assert setting(name, "REPRO_IMAGE") == setting(name, "repro.generation") == name
+# --- The table of generations ---
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_is_a_target_of_its_lock_kernels_and_tf32(name: str) -> None:
+    row = ROWS[name]
+    assert setting(name, "REPRO_IMAGE") == setting(name, "repro.generation") == name
+    assert setting(name, "REPRO_TF32") == row["tf32"]
+    assert setting(name, "repro.lock") == row["lock"]
+    installed = {
+        lock for each in sources(name) for lock in re.findall(r"install.sh /opt/venv (\S+)", stages().get(each, ""))
+    }
+    assert installed == {row["lock"]}
+    built = {word for each in sources(name) for word in re.findall(r"images/kernels.sh (\S+)", stages().get(each, ""))}
+    assert built == ({name} if row["kernels"] else set())
+
+
+def test_every_image_is_a_row() -> None:
+    assert {name for name, text in stages().items() if "REPRO_IMAGE=" in text} == ROWS.keys()
+
+
+@pytest.fixture(scope="module")
+def checker() -> list[str]:
+    """A builder's command that checks a Dockerfile without building it."""
+    command = ["docker", "build", "--check"]
+    if not shutil.which("docker") or subprocess.run([*command, "--help"], capture_output=True).returncode:
+        pytest.skip("there is no docker whose builder checks")
+    if subprocess.run(["docker", "info"], capture_output=True).returncode:
+        pytest.skip("no docker engine runs")
+    return command
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_builder_finds_nothing_wrong_with_a_target(name: str, checker: list[str]) -> None:
+    checked = subprocess.run([*checker, "--target", name, "."], cwd=ROOT, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_the_last_stage_serves_every_generation_from_turing_on() -> None:
-    last = list(stages())[-1]
-    assert SERVES[last] == GENERATIONS[1:]
-    assert setting(last, "REPRO_TF32") == "auto"
+    last = ROWS[list(stages())[-1]]
+    assert {gpu.generation for gpu in catalogue() if serves(last, gpu.compute_capability)} == {*GENERATIONS[1:]}
+    assert last["tf32"] == "auto"
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_tf32_is_on_in_the_images_whose_gpus_have_it(generation: str) -> None:
-    has = {gpu.compute_capability >= support.SINCE for gpu in catalogue() if gpu.generation == generation}
-    assert len(has) == 1
-    assert setting(generation.lower(), "REPRO_TF32") == ("on" if has.pop() else "off")
+def test_an_image_of_a_generation_serves_its_gpus_and_has_tf32_where_they_do(generation: str) -> None:
+    row, own = ROWS[generation.lower()], [gpu for gpu in catalogue() if gpu.generation == generation]
+    assert own
+    for gpu in own:
+        assert serves(row, gpu.compute_capability), gpu
+        assert row["tf32"] == ("on" if gpu.compute_capability >= support.SINCE else "off")
 
 
-@pytest.mark.parametrize("name", [name for name in SERVES if name != "cpu"])
-def test_kernels_are_compiled_for_every_gpu_that_an_image_is_for(name: str) -> None:
-    text = stages()[f"kernels-{name}"]
-    chosen = dict(re.findall(r'^ARG (\w+)="(.*)"$', text, re.MULTILINE))
-    compiled = [divmod(int(capability), 10) for capability in chosen["ARCHITECTURES"].split()]
-    for gpu in catalogue():
-        if gpu.generation in SERVES[name]:
-            # Code for a capability runs on the later ones of the same major number.
-            assert any(a == gpu.compute_capability[0] and b <= gpu.compute_capability[1] for a, b in compiled), gpu
+def serves(row: dict[str, str], capability: tuple[int, int]) -> bool:
+    """Code for a capability runs on the later ones of the same major number."""
+    compiled = [divmod(int(word), 10) for word in row["capabilities"].split()]
+    return any(major == capability[0] and minor <= capability[1] for major, minor in compiled)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name != "cpu"])
+def test_flash_attn_is_compiled_for_ampere_and_newer_of_todays_stacks(name: str) -> None:
     wanted = {"deepspeed", "mamba-ssm", "causal-conv1d"}
-    if name not in ("volta", "turing", "paper"):
-        wanted.add("flash-attn")
-    assert {*chosen["KERNELS"].split()} == wanted
-    assert re.search(r'images/kernels.sh /opt/venv /opt/kernels "[^"]+" \$\{KERNELS\}$', text, re.MULTILINE)
+    assert {*ROWS[name]["kernels"].split()} - wanted == (
+        set() if name in ("volta", "turing", "paper") else {"flash-attn"}
+    )
+    assert {*ROWS[name]["kernels"].split()} >= wanted
+
+
+# --- Kernels ---
 
 
 def test_a_misspelt_kernel_is_reported_before_anything_is_compiled(tmp_path: Path) -> None:
-    command = [str(ROOT / "images" / "kernels.sh"), sys.prefix, str(tmp_path / "kernels"), "locks/kernels.lock"]
-    made = subprocess.run([*command, "causal-conv1d", "mamba"], cwd=ROOT, capture_output=True, text=True)
+    command = [str(ROOT / "images" / "kernels.sh"), "hopper", sys.prefix, str(tmp_path / "kernels")]
+    variables = {**os.environ, "KERNELS": "causal-conv1d mamba"}
+    made = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert (made.returncode, made.stdout) == (2, "")
     assert made.stderr == "kernels.sh: mamba is none of flash-attn, mamba-ssm, causal-conv1d, deepspeed\n"
+
+
+def test_kernels_of_no_row_are_refused() -> None:
+    made = subprocess.run([str(ROOT / "images" / "kernels.sh"), "pascal"], capture_output=True, text=True)
+    assert (made.returncode, made.stderr) == (2, "kernels.sh: pascal is no row of images/generations.csv\n")
 
 
 @pytest.mark.slow
@@ -98,17 +153,22 @@ def test_compiled_kernels_are_installed_as_from_an_index_so_that_a_run_takes_the
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(source, arcname=source.name)
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    (tmp_path / "a.lock").write_text(f"causal-conv1d==1.0 \\\n    --hash=sha256:{digest}\n")
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT / "images", checkout / "images")
+    (checkout / "locks").mkdir()
+    (checkout / "locks" / "kernels.lock").write_text(f"causal-conv1d==1.0 \\\n    --hash=sha256:{digest}\n")
+    (checkout / "requirements.lock").touch()
     variables = {
-        "ARCHITECTURES": "90",
+        "KERNELS": "causal-conv1d",
         "CUDA_HOME": "/nowhere",
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(archive.parent),
         "PATH": f"{python_with_pip()}:{os.environ['PATH']}",
     }
-    command = [str(ROOT / "images" / "kernels.sh"), sys.prefix, str(tmp_path / "kernels"), str(tmp_path / "a.lock")]
-    built = subprocess.run([*command, "causal-conv1d"], env={**os.environ, **variables}, capture_output=True, text=True)
+    command = [str(checkout / "images" / "kernels.sh"), "hopper", sys.prefix, str(tmp_path / "kernels")]
+    built = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
+    assert (tmp_path / "kernels" / "architectures.txt").read_text() == "90\n"
     found = {path.name for path in (tmp_path / "kernels").rglob("*")}
     assert {"causal_conv1d_cuda.py", "RECORD"} <= found
     assert "direct_url.json" not in found
@@ -123,36 +183,14 @@ def python_with_pip() -> str | None:
     return None
 
 
-def test_an_image_keeps_for_which_gpus_it_was_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [str(ROOT / "images" / "kernels.sh"), sys.prefix, str(tmp_path), "locks/kernels.lock"]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "ARCHITECTURES": "80 100"}, check=True)
-    monkeypatch.setattr(packages, "IMAGE_KERNELS", str(tmp_path))
-    monkeypatch.delenv("REPRO_IMAGE", raising=False)
-    assert packages.image_architectures() == ()
-    monkeypatch.setenv("REPRO_IMAGE", "every")
-    assert packages.image_architectures() == ((8, 0), (10, 0))
-
-
 def test_only_images_of_cuda_12_need_nvidias_own_base() -> None:
-    parents = {stage: parent for parent, stage in re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)}
-
-    def sources(stage: str) -> set[str]:
-        if stage not in stages():
-            return set()
-        taken = {parents[stage], *re.findall(r"COPY --from=(\S+)", stages()[stage])}
-        return taken.union(*map(sources, taken))
-
-    assert {name for name in SERVES if "cuda" in sources(name)} == {"volta", "paper"}
+    assert {name for name in ROWS if "cuda" in sources(name)} == {"volta", "paper"}
 
 
-@pytest.mark.parametrize("name", SERVES)
+@pytest.mark.parametrize("name", ROWS)
 def test_an_image_for_gpus_asks_nvidias_runtime_for_them_and_no_other_does(name: str) -> None:
     wanted = "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility "
-    parents = {stage: parent for parent, stage in re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.MULTILINE)}
-    lineage = [name]
-    while lineage[-1] in parents:
-        lineage.append(parents[lineage[-1]])
-    assert any(wanted in stages().get(stage, "") for stage in lineage) == bool(SERVES[name])
+    assert any(wanted in stages().get(stage, "") for stage in lineage(name)) == bool(ROWS[name]["capabilities"])
 
 
 def test_the_papers_image_has_the_nvcc_that_its_deepspeed_asks_when_it_is_imported_on_a_gpu() -> None:
@@ -185,7 +223,7 @@ def test_an_image_is_not_run_as_root_and_writes_to_a_volume() -> None:
     text = stages()["program"]
     assert "USER 1000:1000\n" in text
     assert "VOLUME /results\n" in text
-    for name in SERVES:
+    for name in ROWS:
         assert "USER" not in re.sub(r"\bUSER=", "", stages()[name])
 
 
@@ -201,38 +239,6 @@ def test_the_context_is_the_source_and_nothing_but_it() -> None:
     assert {*left_out} <= {*lines}, "what runs left here is no source"
 
 
-# --- Bills of materials ---
-
-
-@pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_has_a_valid_bill_of_materials_that_lists_all_of_it_and_no_address(lock: str) -> None:
-    from cyclonedx import schema
-    from cyclonedx.validation import json as validation
-
-    text = (ROOT / "locks" / "sbom" / f"{Path(lock).stem}.cdx.json").read_text()
-    assert validation.JsonStrictValidator(schema.SchemaVersion.V1_6).validate_str(text) is None
-    bill = json.loads(text)
-    listed = {
-        (part["name"], part["version"]): {digest["content"] for digest in part["hashes"]} for part in bill["components"]
-    }
-    locked: dict[tuple[str, str], set[str]] = {}
-    for line in (ROOT / lock).read_text().splitlines():
-        if found := re.match(r"([a-z0-9][a-z0-9._-]*)==(\S+)", line):
-            current = locked.setdefault((found[1], found[2]), set())
-        elif found := re.search(r"--hash=sha256:([0-9a-f]{64})", line):
-            current.add(found[1])
-    assert listed == locked
-    del bill["$schema"]
-    assert "://" not in json.dumps(bill)
-
-
-def test_a_bill_says_what_needs_what() -> None:
-    bill = json.loads((ROOT / "locks" / "sbom" / "cpu.cdx.json").read_text())
-    needs = {entry["ref"].split("==")[0]: entry.get("dependsOn", []) for entry in bill["dependencies"]}
-    assert any(name.startswith("deepspeed==") for name in needs["repro"])
-    assert any(name.startswith("sympy==") for name in needs["torch"])
-
-
 # --- Nix ---
 
 
@@ -242,9 +248,3 @@ def test_the_flake_s_input_is_locked_to_one_revision_with_its_hash() -> None:
     assert f'inputs.nixpkgs.url = "{asked}";' in (ROOT / "flake.nix").read_text()
     assert re.fullmatch(r"[0-9a-f]{40}", node["locked"]["rev"])
     assert re.fullmatch(r"sha256-[A-Za-z0-9+/]{43}=", node["locked"]["narHash"])
-
-
-@pytest.mark.parametrize("name", [*(generation.lower() for generation in GENERATIONS), "every"])
-def test_a_shell_has_tf32_as_its_image_has(name: str) -> None:
-    kind = "voltaShell" if name == "volta" else "gpuShell"
-    assert f'{name} = {kind} "{setting(name, "REPRO_TF32")}";' in (ROOT / "flake.nix").read_text()

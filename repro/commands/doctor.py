@@ -1,4 +1,4 @@
-"""`repro doctor`: the state of this machine and its suitability, in one line or as a table."""
+"""`repro doctor`: the state of this machine in one line, then everything that is wrong with it, or as a table."""
 
 from __future__ import annotations
 
@@ -6,31 +6,25 @@ import argparse
 
 from ..console import FAILED, OK
 from ..formats import FORMATS, render
-from ..machine.doctor import examine
+from ..machine.doctor import examine, summary
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "exit codes: 0 healthy; 1 the driver does not report its GPUs, or this image or this torch is not for this "
-        "GPU: the line ends with what would be right"
+        "exit codes: 0 healthy; 1 something is wrong, such as a driver that does not report its GPUs, or an image or a "
+        "torch for other GPUs: a line for each fault says what would be right"
     )
-    parser.add_argument("--format", choices=FORMATS, help="format of stdout (default: one line)")
+    parser.add_argument("--format", choices=FORMATS, help="format of stdout, a row a check (default: text)")
 
 
 def main(given: argparse.Namespace) -> int:
-    health = examine()
+    findings = examine()
     if given.format is None:
-        print(health.line)
+        print(summary(findings), *(found.advice for found in findings.values() if found.advice), sep="\n")
     else:
-        row = {
-            "gpus": ", ".join(health.gpus) or None,
-            "driver": health.driver,
-            "image": health.image,
-            "torch": health.torch,
-            "kernels": ", ".join(health.kernels) or None,
-            "tf32": health.tf32,
-            "advice": health.advice,
-            "complaint": health.complaint,
-        }
-        print(render([row], given.format, headings={"gpus": "GPUs", "tf32": "TF32"}))
-    return OK if health.complaint is None else FAILED
+        rows = [
+            {"check": name, "state": found.state or None, "advice": found.advice or None, "fault": bool(found.fault)}
+            for name, found in findings.items()
+        ]
+        print(render(rows, given.format))
+    return FAILED if any(found.fault for found in findings.values()) else OK

@@ -55,7 +55,7 @@ def check_packages(*more: str) -> None:
 
 def check_cuda(devices: Sequence[Device]) -> None:
     """Raise UserError where the installed torch cannot use these GPUs."""
-    if devices and (complaint := without_cuda(devices[0])) is not None:
+    if devices and (complaint := without_cuda(devices[0])):
         raise UserError(complaint)
 
 

@@ -176,11 +176,12 @@ def _follow(node: Node, asked: Asked) -> int:
 def _fitness(devices: Sequence[Device]) -> str:
     """Return, in a container image, the line that says what it is fit for. Raise UserError where the image, or the
     machine, is not fit for these devices."""
-    health = doctor.examine() if packages.image_target() is not None else None
-    if health is not None and devices and health.complaint:
-        raise UserError(health.complaint)
+    findings = doctor.examine() if packages.image_target() is not None else {}
+    for found in findings.values() if devices else ():
+        if found.fault:
+            raise UserError(found.fault)
     check_machine(devices)
-    return health.line if health is not None else ""
+    return doctor.summary(findings)
 
 
 def parsed(given: argparse.Namespace, node: Node | None = None) -> Asked:

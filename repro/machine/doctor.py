@@ -1,94 +1,85 @@
-"""A check of this machine: its GPUs, the installed kernels, TF32, and whether the image suits the GPUs."""
+"""Checks of this machine: its GPUs, the image, torch, kernels, TF32, shared memory and the installed packages."""
 
 from __future__ import annotations
 
+import csv
 import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from .. import installation
-from ..console import UserError
+from ..console import DATA, UserError
 from ..installation import KERNELS, installed
 from ..paper.gpus import GENERATIONS, TURING
 from . import build_cache, nvml, packages, support
 from .devices import Device, generation_of
 
-# The Dockerfile's targets, and the GPU generations that the kernels and the torch of each support.
-SERVES: dict[str, tuple[str, ...]] = {
-    **{generation.lower(): (generation,) for generation in GENERATIONS},
-    "cpu": (),
-    "paper": GENERATIONS[: GENERATIONS.index("Blackwell")],  # torch 2.3.1 supports nothing newer
-    "latest": GENERATIONS[GENERATIONS.index("Turing") :],  # CUDA 13 supports nothing older
-    "every": GENERATIONS[GENERATIONS.index("Turing") :],
-}
 _WITHOUT_VOLTA = 13  # from this CUDA on
 _SHARED_BYTES = 2**30  # more than the 64 MiB that a container has by default
 
 
 @dataclass(frozen=True)
-class Health:
-    """The result of the check. `kernels` are those besides torch's own. `complaint` says what is wrong and how to fix
-    it, `advice` what several GPUs may lack; both may be None."""
+class Finding:
+    """The result of a check: the state in words, empty where it is not worth any, and advice on what to do about it.
+    Advice is about a fault, unless this is a `hint`."""
 
-    gpus: tuple[str, ...]
-    driver: str | None
-    image: str | None
-    torch: str | None
-    kernels: tuple[str, ...]
-    tf32: str
-    complaint: str | None
-    advice: str | None
+    state: str
+    advice: str = ""
+    hint: bool = False
 
     @property
-    def line(self) -> str:
-        """Return the result in one line."""
-        parts = [
-            f"{', '.join(self.gpus)}, driver {self.driver or 'unknown'}" if self.gpus else "no GPU is visible",
-            f"image {self.image}" if self.image else "no image",
-            f"torch {self.torch or 'is not installed'}",
-            f"kernels {', '.join(self.kernels) or 'of torch alone'}",
-            f"TF32 {self.tf32}",
-        ]
-        return "; ".join([*parts, *filter(None, (self.advice, self.complaint))])
+    def fault(self) -> str:
+        """Return the advice if it is about a fault, else an empty text."""
+        return "" if self.hint else self.advice
 
 
-def examine() -> Health:
-    """Check this machine without starting CUDA or importing torch. Raises UserError for a wrong variable."""
-    devices, unusable = _devices()
-    first = devices[0] if devices else None
-    counted = {device.name: device for device in devices}
-    return Health(
-        gpus=tuple(
-            f"{sum(other.name == name for other in devices)} x {name} ({generation_of(device)})"
-            for name, device in counted.items()
-        ),
-        driver=None if unusable else nvml.driver(),
-        image=_image(),
-        torch=installed("torch"),
-        kernels=tuple(_kernels(first)),
-        tf32=_tf32(first),
-        complaint=unusable or next(filter(None, map(_mismatch, devices)), None) or _damage(),
-        advice=shared_memory_advice(_shared_memory(), len(devices)),
-    )
-
-
-def _damage() -> str | None:
-    """Describe damaged packages and their repair; None where there are none, or no lock was installed here."""
-    damages = installation.damages() if installation.installed_locks() else ()
-    return installation.summary(damages)
-
-
-def _devices() -> tuple[list[Device], str | None]:
-    """Return the visible GPUs and None; or no GPU, and why those that exist cannot be used."""
+def examine() -> dict[str, Finding]:
+    """Return all findings by the names of their checks, without starting CUDA or importing torch. Raises UserError for
+    a wrong variable."""
     try:
-        return nvml.visible_devices(), None
+        devices, unusable = nvml.visible_devices(), ""
     except UserError as error:
-        return [], str(error)
+        devices, unusable = [], str(error)
+    image = _image(devices)
+    torch = _advice(without_cuda, () if image.advice else devices)  # the right image has the right torch
+    return {
+        "GPUs": Finding(_gpus(devices), unusable),
+        "image": image,
+        "torch": Finding(f"torch {installed('torch') or 'is not installed'}", torch),
+        "kernels": Finding(f"kernels {', '.join(_kernels(devices)) or 'of torch alone'}"),
+        "TF32": Finding(f"TF32 {_tf32(devices)}"),
+        "shared memory": Finding("", shared_memory_advice(_shared_memory(), len(devices)), hint=True),
+        "packages": Finding("", _packages()),
+    }
 
 
-def shared_memory_advice(size: int, gpus: int) -> str | None:
-    """Return advice where /dev/shm (`size` bytes) is small for communication among `gpus` GPUs; None where not."""
+def summary(findings: dict[str, Finding]) -> str:
+    """Return the states of all checks in one line."""
+    return "; ".join(found.state for found in findings.values() if found.state)
+
+
+def _advice(check: Callable[[Device], str], devices: Iterable[Device]) -> str:
+    """Return what a check advises for GPUs, once for GPUs of one type."""
+    return "; ".join(filter(None, dict.fromkeys(map(check, devices))))
+
+
+def _packages() -> str:
+    damages = installation.damages() if installation.installed_locks() else ()
+    return installation.summary(damages) or ""
+
+
+def _gpus(devices: Sequence[Device]) -> str:
+    names = [device.name for device in devices]
+    types = {device.name: generation_of(device) for device in devices}
+    listed = ", ".join(f"{names.count(name)} x {name} ({generation})" for name, generation in types.items())
+    return f"{listed}, driver {nvml.driver() or 'unknown'}" if listed else "no GPU is visible"
+
+
+def shared_memory_advice(size: int, gpus: int) -> str:
+    """Return advice where /dev/shm (`size` bytes) is small for communication among `gpus` GPUs."""
     if gpus < 2 or size >= _SHARED_BYTES:
-        return None
+        return ""
     return (
         f"/dev/shm has {size / 2**20:.0f} MiB, and NCCL may want 1 GiB among {gpus} GPUs without NVLink: in Docker "
         "--shm-size 1g gives it"
@@ -104,35 +95,28 @@ def _shared_memory() -> int:
     return found.f_frsize * found.f_blocks
 
 
-def _kernels(device: Device | None) -> list[str]:
+def _kernels(devices: Sequence[Device]) -> list[str]:
     found = [f"{package} {version}" for package in (*KERNELS, "flash-attn-4") if (version := installed(package))]
     if installed("deepspeed"):
         if build_cache.built_in("fused_adam") and build_cache.built_in("cpu_adam"):
             found.append("DeepSpeed's Adam, built in")
-        elif device is not None:
+        elif devices:
             lacking = build_cache.obstacle()
             found.append(f"DeepSpeed's Adam, {f'not to be built: {lacking}' if lacking else 'built when needed'}")
     return found
 
 
-def _tf32(device: Device | None) -> str:
-    allowed = support.tf32_allowed(device.compute_capability if device else None)
-    if device is None:
-        return "off, without a GPU"
-    if allowed:
+def _tf32(devices: Sequence[Device]) -> str:
+    capability = devices[0].compute_capability if devices else None
+    if support.tf32_allowed(capability):
         return "on with free lunch"
-    return "off" if device.compute_capability >= support.SINCE else "off, the GPU has none"
+    if capability is None:
+        return "off, without a GPU"
+    return "off" if capability >= support.SINCE else "off, the GPU has none"
 
 
-def _image() -> str | None:
-    target = packages.image_target()
-    if target not in (None, *SERVES):
-        raise UserError(f"REPRO_IMAGE={target}: expected one of {', '.join(SERVES)}; images set it, leave it alone")
-    return target
-
-
-def without_cuda(device: Device) -> str | None:
-    """Return why the installed torch cannot use this GPU, and the fix; None where it was built for such GPUs and
+def without_cuda(device: Device) -> str:
+    """Return why the installed torch cannot use this GPU, and the fix; empty where it was built for such GPUs and
     drivers."""
     torch = installed("torch") or ""
     cuda, supported = build_cache.cuda_of_torch(), nvml.cuda()
@@ -142,7 +126,7 @@ def without_cuda(device: Device) -> str | None:
             "requirements.lock, with ./run_all.sh, or hide the GPU with CUDA_VISIBLE_DEVICES="
         )
     if cuda is None or cuda[0] < _WITHOUT_VOLTA:
-        return None
+        return ""
     if device.compute_capability < TURING:
         return (
             f"torch {torch} was built for CUDA {cuda[0]}, which serves no GPU older than Turing, and {device.name} is "
@@ -153,7 +137,7 @@ def without_cuda(device: Device) -> str | None:
             f"torch {torch} was built for CUDA {cuda[0]}, and driver {nvml.driver()} supports CUDA {supported[0]}."
             f"{supported[1]}: update the driver, or {_older_stack('paper')}"
         )
-    return None
+    return ""
 
 
 def _older_stack(image: str) -> str:
@@ -162,32 +146,57 @@ def _older_stack(image: str) -> str:
     return "set up locks/volta.lock, for CUDA 12.8, with ./run_all.sh"
 
 
-def _mismatch(device: Device) -> str | None:
-    """Return why this stack or image does not suit this GPU, and which one does; None where it does."""
+# --- Images ---
+
+Capabilities = tuple[tuple[int, int], ...]
+
+
+def images() -> dict[str, Capabilities]:
+    """Return the images of images/generations.csv, each with the compute capabilities that its kernels are for."""
+    with (DATA / "images" / "generations.csv").open(encoding="utf-8") as file:
+        return {row["name"]: _capabilities(row["capabilities"]) for row in csv.DictReader(file)}
+
+
+def _capabilities(words: str) -> Capabilities:
+    return tuple(divmod(int(word), 10) for word in words.split())
+
+
+def _image(devices: Sequence[Device]) -> Finding:
     target = packages.image_target()
     if target is None:
-        return without_cuda(device)
-    generation = generation_of(device)
-    if generation in SERVES[target]:
-        return _not_compiled_for(device, target) or without_cuda(device)
-    right = generation.lower()
-    way_out = f"docker build --target {right} --tag repro:{right} . makes the right one"
-    if generation not in GENERATIONS:
-        way_out = "no image is for such a GPU"
+        return Finding("no image")
+    if target not in (known := images()):
+        raise UserError(f"REPRO_IMAGE={target}: expected one of {', '.join(known)}; images set it, leave it alone")
+    return Finding(f"image {target}", _advice(lambda device: _mismatch(device, target, known), devices))
+
+
+def _mismatch(device: Device, target: str, known: dict[str, Capabilities]) -> str:
+    """Return why this image does not suit this GPU, and which one does; empty where it does."""
+    compiled, generation = _compiled() or known[target], generation_of(device)
+    right, (major, minor) = generation.lower(), device.compute_capability
+    meant = target == right or target not in map(str.lower, GENERATIONS)
+    if meant and _serves(compiled, device):
+        return ""
+    if meant and _serves(known[target], device):  # it was compiled for less than its target is by default
+        options = f"--target {target} --build-arg ARCHITECTURES={major}{minor} --tag repro"
+    else:
+        options = f"--target {right} --tag repro:{right}" if generation in GENERATIONS else ""
+    way_out = f"docker build {options} . makes the right one" if options else "no image is for such a GPU"
+    listed = ", ".join(f"{each[0]}.{each[1]}" for each in compiled)
     return (
-        f"this image, {target}, is for {', '.join(SERVES[target]) or 'machines without a GPU'}, and {device.name} is "
-        f"{generation}: {way_out}"
+        f"this image, {target}, is for {f'compute capability {listed}' if listed else 'machines without a GPU'}, and "
+        f"{device.name} is {generation}{f', {major}.{minor}' if generation in GENERATIONS else ''}: {way_out}"
     )
 
 
-def _not_compiled_for(device: Device, target: str) -> str | None:
-    """Return why an image that was compiled for some GPUs only does not suit this one; None where it does. Code for 8.0
-    also runs on 8.6, but not the reverse."""
-    compiled, (major, minor) = packages.image_architectures(), device.compute_capability
-    if not compiled or any(known[0] == major and known[1] <= minor for known in compiled):
-        return None
-    listed = ", ".join(f"{known[0]}.{known[1]}" for known in compiled)
-    return (
-        f"this image, {target}, is compiled for compute capability {listed}, and {device.name} has {major}.{minor}: "
-        f"docker build --target {target} --build-arg ARCHITECTURES={major}{minor} --tag repro . makes the right one"
-    )
+def _compiled() -> Capabilities:
+    """Return the compute capabilities that images/kernels.sh compiled this image's kernels for; empty in an image
+    without kernels."""
+    listed = Path(packages.IMAGE_KERNELS, "architectures.txt")
+    return _capabilities(listed.read_text()) if listed.exists() else ()
+
+
+def _serves(compiled: Capabilities, device: Device) -> bool:
+    """Return whether kernels for these capabilities run on a GPU: code for 8.0 runs on 8.6, but not the reverse."""
+    major, minor = device.compute_capability
+    return any(known[0] == major and known[1] <= minor for known in compiled)

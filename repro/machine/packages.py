@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 from ..installation import normalised
 
@@ -62,14 +61,6 @@ IMAGE_KERNELS = "/opt/kernels"  # kernels compiled into an image, which Python f
 def image_target() -> str | None:
     """Return the Dockerfile target that this image was built from; None outside of an image."""
     return os.environ.get("REPRO_IMAGE") or None
-
-
-def image_architectures() -> tuple[tuple[int, int], ...]:
-    """Return the compute capabilities that this image's kernels were compiled for, as images/kernels.sh lists them;
-    empty outside of an image, and in one without kernels."""
-    listed = Path(IMAGE_KERNELS, "architectures.txt")
-    words = listed.read_text().split() if image_target() is not None and listed.exists() else []
-    return tuple(divmod(int(word), 10) for word in words)
 
 
 def how_to_see_a_gpu() -> str:

@@ -46,7 +46,18 @@ named [
 // {
   lib = {
     inherit makeLibraryPath;
-    inherit (builtins) concatStringsSep;
+    inherit (builtins)
+      concatStringsSep
+      elemAt
+      filter
+      head
+      listToAttrs
+      tail
+      ;
+    optional = condition: one: if condition then [ one ] else [ ];
+    optionalAttrs = condition: given: if condition then given else { };
+    splitString = separator: text: builtins.filter builtins.isString (builtins.split separator text);
+    trim = text: builtins.head (builtins.match "(.*[^\n])\n*" text);
   };
   stdenv.cc.cc.lib = package "gcc-lib";
   cudaPackages_12_8.cudatoolkit = package "cudatoolkit-12.8";
