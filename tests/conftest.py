@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -43,6 +44,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("REPRO_COMMAND", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `&`; runs that tests interrupt would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "PYTHONPYCACHEPREFIX" not in os.environ:  # as run_all.sh does: else each process may compile the stack anew
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
+        sys.pycache_prefix = str(Path(__file__).parents[1] / ".venv" / "build-cache" / "bytecode")
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     os.environ.pop("PYTEST_XDIST_WORKER", None)  # the benchmark's own cases do not run side by side
     if (beside := getattr(config, "workerinput", None)) is not None:
         cpus, number = sorted(os.sched_getaffinity(0)), int(beside["workerid"].removeprefix("gw"))
