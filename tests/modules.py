@@ -63,10 +63,10 @@ def _imports(node: ast.AST, late: bool) -> Iterator[ast.Import | ast.ImportFrom]
 def taken(module: str, late: bool = True) -> set[str]:
     """The modules of ours, and packages of others, that a module imports."""
     package = module if FILES[module].name == "__init__.py" else module.rpartition(".")[0]
-    return _taken(FILES[module], package, late)
+    return taken_by(FILES[module], package, late)
 
 
-def _taken(path: Path, package: str = "", late: bool = True) -> set[str]:
+def taken_by(path: Path, package: str = "", late: bool = True) -> set[str]:
     """The same of a file; relative imports are from `package`."""
     found = set[str]()
     for each in _imports(ast.parse(path.read_text()), late):
@@ -143,7 +143,9 @@ def part_of(place: str) -> str:
 
 def _part_of_test(path: Path) -> str:
     """The part that a test takes most modules of; "" where it takes none."""
-    places = (str(FILES[each].relative_to(ROOT)) if each in FILES else each.replace(".", "/") for each in _taken(path))
+    places = (
+        str(FILES[each].relative_to(ROOT)) if each in FILES else each.replace(".", "/") for each in taken_by(path)
+    )
     parts = Counter(filter(None, map(part_of, sorted(places))))
     return parts.most_common(1)[0][0] if parts else ""
 

@@ -3,6 +3,7 @@
 python tests/mutants.py                   all faults; about 20 minutes on 2 cores
 python tests/mutants.py NAME ...          these
 python tests/mutants.py --changed [BASE]  those whose file or tests differ from a commit, by default from main
+python tests/mutants.py --random N [--seed S]  N others, at random places; about a minute each
 
 Each is put into a scratch copy of the checkout, two at a time, and taken out again. A fault survives where its tests
 pass all the same, or fail also without it; then the exit code is 1.
@@ -26,6 +27,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests import random_faults  # noqa: E402
+
 _SECONDS = 900.0  # longest that the tests of one fault take
 _AT_ONCE = 2
 
@@ -701,14 +706,24 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a fault (default: all)")
     parser.add_argument("--changed", nargs="?", const="main", metavar="BASE", help="those that a change may concern")
+    parser.add_argument("--random", type=int, metavar="N", help="so many others, at random places")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the random places (default: 1)")
     given = parser.parse_args(arguments)
+    if given.random:
+        drawn = {name: Mutant(*fault) for name, fault in random_faults.sample(given.random, given.seed).items()}
+        return _told(drawn, survivors(ROOT, drawn))
     if unknown := set(given.names) - MUTANTS.keys():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; these are known: {', '.join(MUTANTS)}")
     if wrong := problems(ROOT, MUTANTS):
         parser.error("\n".join(["the list is not that of this checkout", *wrong]))
     names = given.names or (changed(ROOT, given.changed, MUTANTS) if given.changed else list(MUTANTS))
-    alive = survivors(ROOT, {name: MUTANTS[name] for name in names})
-    print(f"{len(names)} mutants, survivors: {', '.join(alive) or 'none'}")
+    chosen = {name: MUTANTS[name] for name in names}
+    return _told(chosen, survivors(ROOT, chosen))
+
+
+def _told(tried: Mapping[str, Mutant], alive: Sequence[str]) -> int:
+    """Print which faults survived; return the exit code."""
+    print(f"{len(tried)} mutants, survivors: {'; '.join(alive) or 'none'}")
     return 1 if alive else 0
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.mutants import MUTANTS, ROOT, Mutant, changed, problems, survivors
+from tests.random_faults import sample
 
 DOUBLED = Mutant("code.py", "2 * number", "3 * number", "test_code.py")
 UNTESTED = Mutant("code.py", "number + 1", "number + 2", "test_code.py -k doubled")
@@ -90,3 +92,13 @@ def test_a_change_concerns_the_faults_of_its_files_and_of_their_tests(project: P
     assert changed(project, "HEAD", listed) == ["doubled", "untested"]
     with pytest.raises(SystemExit, match="--changed none: expected a commit"):
         changed(project, "none", listed)
+
+
+def test_random_faults_are_code_with_tests_and_the_same_for_a_seed() -> None:
+    drawn = sample(40, seed=1)
+    assert len(drawn) == 40
+    assert sample(40, seed=1) == drawn
+    for file, text, faulty, tests in drawn.values():
+        assert (ROOT / file).read_text() == text
+        assert ast.dump(ast.parse(faulty)) != ast.dump(ast.parse(text))
+        assert all((ROOT / each).is_file() for each in tests.split())
