@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 
-from repro.datafile import from_json
 from repro.lab import report as lab_report
 from repro.measure import memory
 from repro.measure.interleaving import Scheduler
 from repro.measure.launcher import ForkServer
 from repro.measure.memory import CpuUse, busy_cpus
 from repro.measure.rank import Rank
-from repro.measure.rank_reports import Measured, Report
+from repro.measure.rank_reports import Report
 from repro.measure.server import Job, RankOutcome
 from repro.record import Trial
 from repro.report.trials import notes_on
@@ -138,7 +137,7 @@ def test_a_trial_watches_the_cpus_over_its_rounds_alone(fork_server: ForkServer,
     outcome = called(fork_server, tmp_path / "log", "repro.measure.phases:measure", **tiny, **rounds)
     whole = time.monotonic() - began
     [(seconds, _, own)] = [report.cpu_use for report in outcome.reports if report.cpu_use is not None]
-    measured = from_json(Measured, outcome.value)
+    measured = outcome.value
     timed = sum(sum(times) for clock in (measured.host, measured.synchronised) for times in clock.values())
     assert timed < seconds < whole - measured.warm_up
     assert own > 0

@@ -471,7 +471,7 @@ def answered(text: bytes, job: Job = MEASURE) -> list[RankOutcome]:
 def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
     output = answer(RankOutcome(1, "ok", TIMED, reports=[Report(fits=4, peak=9)]))
     [found] = answered(output)
-    assert found.value["host"] == ROUNDS
+    assert found.value.host == ROUNDS
     assert found.reports == [Report(fits=4, peak=9)]
     with pytest.raises(ForeignError, match="the fork server has left"):
         answered(answer(error="the fork server has left"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 from repro.machine import host
 from repro.measure.launcher import ForkServer, ServerDiedError
-from repro.measure.server import Job
 from tests.command_line import one_line, process_of
 
 _GROUPS = Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")
@@ -53,24 +51,6 @@ def test_a_user_s_limit_of_a_few_is_refused_too(tmp_path: Path) -> None:
     output = one_line(process_of(limited, *VIT, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES=""))
     assert output.startswith("repro: ulimit -u is 20, which leaves ")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("most", [1, 2])
-def test_ranks_that_cannot_be_forked_or_start_threads_name_the_limit(tmp_path: Path, most: int) -> None:
-    """`most` beside the fork server's own."""
-    python = tmp_path / "python"
-    group = next(each for each in _GROUPS if each.is_dir()) / f"repro-{os.getpid()}"
-    with limited_group(most):
-        python.write_text(f'#!/bin/sh\necho $$ > {group}/cgroup.procs\nexec {sys.executable} "$@"\n')
-        python.chmod(0o755)
-        with ForkServer(
-            tmp_path / "log", {"OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}, str(python), modules=("torch",)
-        ) as server:
-            outcomes = server.call(Job("tests.ranks:total", {}, 2, str(tmp_path / "ranks.log"), timeout=30))
-    errors = [outcome.error for outcome in outcomes if outcome.status == "crashed"]
-    assert errors
-    assert all(f"pids.max of this control group is {most}: raise it" in error for error in errors), errors
 
 
 def test_a_server_that_cannot_be_started_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from repro.machine.build_cache import clean_build_caches
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
 from repro.measure.launcher import ForkServer
-from repro.measure.rank_reports import Report
+from repro.measure.rank_reports import Measured, Report
 from repro.measure.server import Job, RankOutcome
 from repro.measure.trial import Bench, _fit, _fitting, _go_uncompiled, _peaks, _status, _take, run_trial
 from repro.paper import gpus
@@ -551,18 +551,19 @@ def timed(
 ) -> RankOutcome:
     """What a rank tells when it has measured."""
     times = {"without": [1.0] * 3, "with": [1.0] * 3, "update": [1.0] * 3}
-    value = {
-        **dict.fromkeys(("host", "device", "synchronised"), times),
-        "peak_memory": 100 + number,
-        "warm_up": 2.0 + number,
-        "whole_steps": [4.0 - number, 2.0 + number, 5.0],
-        "graphs": graphs,
-        "losses": [6.0 + number],
-        "skipped_updates": skipped,
-        "gpu_state": None,
-        "launches": None if number or uncounted else {"with": 700, "update": 90},
-        "uncounted": uncounted,
-    }
+    value = Measured(
+        times,
+        times,
+        times,
+        peak_memory=100 + number,
+        warm_up=2.0 + number,
+        whole_steps=[4.0 - number, 2.0 + number, 5.0],
+        graphs=graphs,
+        losses=[6.0 + number],
+        skipped_updates=skipped,
+        launches=None if number or uncounted else {"with": 700, "update": 90},
+        uncounted=uncounted,
+    )
     return RankOutcome(number, "ok", value)
 
 

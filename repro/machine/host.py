@@ -155,11 +155,6 @@ def cgroup_pids() -> tuple[int, int] | None:
     return min(found, key=lambda each: each[1], default=None)
 
 
-def pids_refused() -> int:
-    """Return how often that limit refused a process or a thread."""
-    return sum(_counter(folder / "pids.events", "max") or 0 for folder in _folders("pids"))
-
-
 def oom_kills() -> int:
     """Return how many processes the kernel has killed because memory ran out: of this process's memory cgroup, or of
     the whole system where it is in none that counts them."""

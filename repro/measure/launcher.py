@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
-import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from repro import datafile, files
+from repro import files
 from repro.formats import duration, end_of
 from repro.machine.build_cache import clean_build_caches
 from repro.machine.host import host, oom_kills, process_limit
@@ -30,7 +28,6 @@ from repro.machine.stack import process_environment
 from ..machine.processes import MARK, end_with, kill_marked
 from ..models import custom
 from .method import MethodFile
-from .rank_reports import Report
 from .server import Job, RankOutcome
 
 # Loading the stack takes 5 to 60 s from a disk, and minutes from a network file system at the first time.
@@ -55,81 +52,15 @@ class StackError(ServerDiedError):
     """An error of a stack that does not import, or not in time: no server of it can start."""
 
 
-class LeftError(ServerDiedError):
-    """An error of a fork server that has closed its connection."""
-
-
-class SilentError(ServerDiedError):
-    """An error of a fork server that has not answered in time."""
-
-
-class Stream:
-    """JSON lines over a socket, to a server and back."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._buffer = connection, b""
-
-    def send(self, value: Any) -> None:
-        """Send one line. Raises LeftError where the server has gone."""
-        try:
-            self._connection.sendall(json.dumps(value).encode() + b"\n")
-        except OSError as error:
-            raise LeftError("the fork server has left") from error
-
-    def receive(self, timeout: float | None) -> Any:
-        """Return the next line, after `timeout` seconds at most. Raises ServerDiedError where none comes."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while b"\n" not in self._buffer:
-            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._connection], [], [], wait)[0]:
-                raise SilentError("the fork server does not answer")
-            try:
-                chunk = self._connection.recv(1 << 16)
-            except OSError:
-                chunk = b""
-            if not chunk:
-                raise LeftError("the fork server has left")
-            self._buffer += chunk
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        try:
-            return json.loads(line)
-        except ValueError:
-            raise ServerDiedError(f"the fork server speaks as none does: {line[:40]!r}") from None
-
-    def answered(self) -> bool:
-        """Return whether there is something to receive."""
-        return bool(self._buffer or select.select([self._connection], [], [], 0)[0])
-
-    def begin(self, job: Job) -> None:
-        """Have the server run a job. It receives later messages after the job."""
-        self.send(asdict(job))
-
-    def outcomes(self, job: Job) -> list[RankOutcome]:
-        """Wait for the outcomes of the job that was begun, one per rank. The server enforces its time limit."""
-        rows = self.receive(job.timeout + 60)
-        return [RankOutcome(**row | {"reports": datafile.from_json(list[Report], row["reports"])}) for row in rows]
-
-    def stop(self) -> None:
-        """End the running job, if there is one; the server stays. Does nothing where the server has gone."""
-        with contextlib.suppress(ServerDiedError):
-            self.send({"stop": True})
-
-    def close(self) -> None:
-        """Close the connection, which ends the server and wakes another thread that waits for it."""
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
-
-
 class ForkServer:
     """A fork server, which starts on first use, and again after it died. A context manager: leaving it ends every
     process.
 
     `log` gets what the server prints, `environment` is added to its own, with a folder for temporary files: what killed
-    compilers leave there goes with the server. `python` is the stack's interpreter, by
-    default this one. `modules` are imported beforehand, by default all that trials use; `methods` are the user's, which
-    the settings of its jobs may name. Once it has started, `broken` has those of them that do not import, each with the
-    error, and `imports` is what it imported.
+    compilers leave there goes with the server. `python` is the stack's interpreter, by default this one. `modules` are
+    imported beforehand, by default all that trials use; `methods` are the user's, which the settings of its jobs may
+    name. Once it has started, `broken` has those modules that do not import, each with the error, and `imports` is what
+    it imported.
     """
 
     def __init__(
@@ -143,10 +74,9 @@ class ForkServer:
         self._log, self._environment, self._python, self._modules = log, environment, python, modules
         self.methods = tuple(methods)
         self._process: subprocess.Popen[bytes] | None = None
-        self._stream: Stream | None = None
+        self._pipe: Connection | None = None
         self._loaded, self._temporary = False, ""
         self._mark, self._oom_kills = secrets.token_hex(16), 0
-        self._late: StackError | None = None
         self.broken: dict[str, str] = {}
         self.imports: Imports | None = None
 
@@ -164,7 +94,7 @@ class ForkServer:
         self.clean_build_caches()
         self._oom_kills = oom_kills()
         self._temporary = tempfile.mkdtemp(prefix="repro-", dir=self._environment.get("TMPDIR"))
-        near, far = socket.socketpair()
+        self._pipe, far = Pipe()
         with open(self._opened(self._log), "ab") as log, far:
             self._process = _popen(
                 [self._python, "-m", "repro.measure.server", str(far.fileno()), self._temporary, *self._modules],
@@ -177,7 +107,7 @@ class ForkServer:
                 preexec_fn=partial(end_with, os.getpid()),
                 env=process_environment(self._environment) | {MARK: self._mark, "TMPDIR": self._temporary},
             )
-        self._stream, self._loaded = Stream(near), False
+        self._loaded = False
 
     @staticmethod
     def _opened(log: Path) -> int:
@@ -185,27 +115,22 @@ class ForkServer:
         return files.open_to_append(log.parent.parent, f"{log.parent.name}/{log.name}")
 
     def start(self) -> None:
-        """Start the server and wait until the stack is loaded; do nothing where it is. A server that did not load it in
-        time is not started again. The thread that launched the server waits here, as its end would end the server."""
-        if self._late is not None:
-            raise self._late
+        """Start the server and wait until the stack is loaded; do nothing where it is. The thread that launched the
+        server waits here, as its end would end the server."""
         self.launch()
         if self._loaded:
             return
-        with self._listening() as stream:
-            try:
-                ready = stream.receive(LOADING_SECONDS)
-            except SilentError:
-                self._late = StackError(
+        with self._talking() as pipe:
+            if not pipe.poll(LOADING_SECONDS):
+                raise StackError(
                     f"the fork server did not load the stack within {duration(LOADING_SECONDS)}{self._stopped()}",
                     "run it again: a network file system that was slow answers sooner once it was read; or set up on a "
                     "local disk",
                 )
-                raise self._late from None
-            if "error" in ready:
-                raise StackError(f"the stack does not import: {ready['error']}\n{ready['traceback']}")
-        self._loaded, self.broken = True, ready["broken"]
-        self.imports = datafile.from_json(Imports, ready["imports"])
+            error, self.broken, self.imports = pipe.recv()
+            if error:
+                raise StackError(f"the stack does not import: {error}")
+        self._loaded = True
 
     def _stopped(self) -> str:
         """Return what to add to an error where the server was stopped by a signal; else nothing."""
@@ -225,27 +150,30 @@ class ForkServer:
     def begin(self, job: Job) -> None:
         """Have the server run a job. It receives later messages after the job."""
         self.start()
-        if (known := custom.registered(job.arguments.get("recipe", ""))) is not None:
-            job = replace(job, own=asdict(known))
         if Path(job.log).parent == self._log.parent:
             os.close(self._opened(Path(job.log)))  # the ranks open it again, following no link
-        with self._listening() as stream:
-            stream.begin(replace(job, methods=self.methods))
+        own = custom.registered(job.arguments.get("recipe", ""))
+        with self._talking() as pipe:
+            pipe.send(replace(job, methods=self.methods, own=own))
 
     def answered(self) -> bool:
         """Return whether the job that was begun has ended, so that `outcomes` need not wait."""
-        with self._listening() as stream:
-            return stream.answered()
+        with self._talking() as pipe:
+            return pipe.poll()
 
     def outcomes(self, job: Job) -> list[RankOutcome]:
-        """Wait for the outcomes of the job that was begun, one per rank."""
-        with self._listening() as stream:
-            return stream.outcomes(job)
+        """Wait for the outcomes of the job that was begun, one per rank. The server enforces its time limit."""
+        with self._talking() as pipe:
+            if not pipe.poll(job.timeout + 60):
+                raise ServerDiedError("the fork server does not answer")
+            found: list[RankOutcome] = pipe.recv()
+            return found
 
     def stop(self) -> None:
-        """End the running job, if there is one; the server stays."""
-        if self._stream is not None:
-            self._stream.stop()
+        """End the running job, if there is one; the server stays. Does nothing where the server has gone."""
+        if self._pipe is not None:
+            with contextlib.suppress(OSError):
+                self._pipe.send("stop")
 
     def clean_build_caches(self) -> int:
         """Clean the build caches, see repro/machine/build_cache.py; return the number of removed files."""
@@ -253,9 +181,9 @@ class ForkServer:
 
     def close(self) -> None:
         """End the server and all that it forked: close its connection, and kill it where it does not end then."""
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
         if self._process is not None:
             if not self._loaded:
                 self._process.kill()  # it has forked nothing yet, and would finish loading first
@@ -270,36 +198,35 @@ class ForkServer:
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     @contextlib.contextmanager
-    def _listening(self) -> Iterator[Stream]:
-        """Yield the server's stream. An interruption ends the server; a ServerDiedError gets the end of its log."""
-        assert self._stream is not None
+    def _talking(self) -> Iterator[Connection]:
+        """Yield the pipe to the server. An interruption ends the server, and so does an error of it, which gets the end
+        of its log."""
+        assert self._pipe is not None
         try:
-            yield self._stream
+            yield self._pipe
         except KeyboardInterrupt:
             self.close()
             raise
-        except ServerDiedError as error:
-            reason, remedy = str(error), error.remedy
-            if isinstance(error, LeftError):
-                reason, remedy = self._end() or (reason, remedy)
+        except (EOFError, OSError, ServerDiedError) as error:
+            died = error if isinstance(error, ServerDiedError) else self._death()
             self.close()
             tail = self._log.read_text(errors="replace").splitlines()[-15:]
-            raise type(error)("\n".join([reason, "the end of its log:", *tail]), remedy) from error
+            raise type(died)("\n".join([str(died), "the end of its log:", *tail]), died.remedy) from error
 
-    def _end(self) -> tuple[str, str] | None:
-        """Return how a server that has left ended, and the remedy; None where it ended well, or still runs."""
+    def _death(self) -> ServerDiedError:
+        """Return how a server that has closed the pipe ended."""
         assert self._process is not None
         try:
             code = self._process.wait(timeout=_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
-            return None
-        if code != -signal.SIGKILL:
-            return (f"the fork server {end_of(code)}", "") if code else None
-        reason = f"the fork server {end_of(code)}"
-        if oom_kills() > self._oom_kills:
-            reason = "the kernel killed the fork server, as the host's memory ran out"
-        has = f"{host().memory_bytes / 2**30:.1f} GiB"
-        return reason, f"free some memory, or give more to the container or job that this runs in: it has {has}"
+            return ServerDiedError("the fork server has left")
+        reason, remedy = f"the fork server {end_of(code)}", ""
+        if code == -signal.SIGKILL:
+            has = f"{host().memory_bytes / 2**30:.1f} GiB"
+            remedy = f"free some memory, or give more to the container or job that this runs in: it has {has}"
+            if oom_kills() > self._oom_kills:
+                reason = "the kernel killed the fork server, as the host's memory ran out"
+        return ServerDiedError(reason, remedy)
 
 
 def _popen(command: Sequence[str], **known: Any) -> subprocess.Popen[bytes]:

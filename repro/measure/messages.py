@@ -96,7 +96,7 @@ class PhaseOutcomes:
             if each.status not in _ENDS:
                 raise ForeignError(f"{each.status:.60} is no way for a rank to end")
             if each.status == "ok":
-                _check_result(job, each.value, steps)
+                each.value = _result(job, each.value, steps)
             for report in each.reports:
                 if (report.fits is None) != (report.peak is None):
                     raise ForeignError("half a report")
@@ -128,7 +128,7 @@ def _signature(phase: str) -> tuple[type, Any]:
     return make_dataclass(phase, [each for each in hints.items() if each[0] not in ("rank", "return")]), hints["return"]
 
 
-def _check_result(job: Job, plain: Any, steps: int) -> None:
+def _result(job: Job, plain: Any, steps: int) -> Any:
     try:
         result = from_json(_signature(job.call.removeprefix(_PHASES))[1], plain)
     except NotAsDeclaredError as error:
@@ -138,6 +138,7 @@ def _check_result(job: Job, plain: Any, steps: int) -> None:
             _check_rounds(times, PARTS, steps)
         if job.arguments["check_extrapolation"] and len(result.whole_steps) != steps:
             raise ForeignError(f"it timed {len(result.whole_steps)} whole steps of {steps}")
+    return result
 
 
 def _check_rounds(times: Mapping[str, Sequence[float]], parts: Sequence[str], steps: int) -> None:

@@ -1,8 +1,8 @@
 """The fork server, which imports the stack once and forks every trial's ranks from it.
 
-Importing the stack takes seconds, forking milliseconds. The server never touches a device. It exchanges JSON lines over
-a socket: one job in, one answer out. A job names a function, how many ranks run it here, and its limits. Any message
-that arrives while a job runs ends the job's processes, and the end of the stream also ends the server.
+Importing the stack takes seconds, forking milliseconds. The server never touches a device. It and its client
+(`launcher.py`) talk over a pipe: one job in, the outcomes of its ranks out. Any message that arrives while a job runs
+ends the job's processes, and the end of the pipe also ends the server.
 
 Ranks of one job are one process group. The server reaps all their descendants, and each rank dies with the server, so
 that nothing outlives a run, however it ends.
@@ -13,23 +13,20 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import os
-import selectors
 import shutil
 import signal
-import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NoReturn
 
-from repro import datafile
 from repro.console import ROOT, one_line
-from repro.datafile import from_json
 from repro.formats import end_of
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
@@ -44,7 +41,6 @@ from .method import MethodError, MethodFile, UnfitError
 from .rank import Rank
 from .rank_reports import Report
 
-_READ_BYTES = 1 << 20  # read of a job's log
 _GRACE_SECONDS = 3.0  # for the other ranks to report once one has failed
 _LOOK_SECONDS = 1.0  # between two checks of silent ranks
 _GLANCE_SECONDS = 0.005  # and of ranks that are about to end
@@ -53,7 +49,7 @@ _BEGIN, _END = 12_000, 4_000  # characters kept of a traceback's beginning, with
 
 @dataclass(frozen=True)
 class Job:
-    """A call for every rank: `call` is "module:function", run as function(rank, **arguments), which returns JSON.
+    """A call for every rank: `call` is "module:function", run as function(rank, **arguments).
 
     `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `scheduler` is the address of the
     scheduler that interleaves this job with others. With `projected` the other ranks of `world` are never started, and
@@ -79,12 +75,7 @@ class Job:
     world: int = 0
     first: int = 0
     sent: float = field(default_factory=time.time)
-    own: dict[str, Any] | None = None
-
-    @classmethod
-    def of(cls, plain: dict[str, Any]) -> Job:
-        """Return a job that a client of this version sent."""
-        return cls(**plain | {"methods": tuple(MethodFile(**each) for each in plain["methods"])})
+    own: CustomModel | None = None
 
 
 @dataclass
@@ -107,20 +98,12 @@ class RankOutcome:
     reports: list[Report] = field(default_factory=list)
 
 
-def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kills: int) -> None:
-    """Run a forked rank; never returns. `kills` is as in `_of_error`."""
-    code = 1
+def _rank_process(job: Job, local: int, group: int, pipe: Connection, server: int, kills: int) -> NoReturn:
+    """Run a forked rank and send its reports and its outcome. `kills` is as in `_of_error`."""
+    index = job.first + local
     try:
-        sink: IO[str] = os.fdopen(pipe, "w", buffering=1)
-
-        def send(kind: str, sent: Any) -> None:
-            plain = asdict(sent) if is_dataclass(sent) and not isinstance(sent, type) else sent
-            sink.write(json.dumps({"kind": kind, "value": plain}) + "\n")
-
         try:
             os.setpgid(0, group)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # _held_back delays it in the server
-            signal.signal(signal.SIGINT, signal.default_int_handler)
             end_with(server)
             with contextlib.suppress(OSError):  # if memory runs out, the kernel kills a rank
                 Path("/proc/self/oom_score_adj").write_text("1000")
@@ -131,7 +114,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
             # Ranks share a log, so each writes whole lines, which PYTHONUNBUFFERED would split.
             sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
             rank = Rank(
-                job.first + local,
+                index,
                 job.world or job.ranks,
                 local,
                 job.world if job.projected and not job.cuda else job.ranks,
@@ -141,31 +124,25 @@ def _rank_process(job: Job, local: int, group: int, pipe: int, server: int, kill
                 job.scheduler,
                 job.projected,
             )
-            rank.report = lambda report: send("report", report)
+            rank.report = pipe.send
             rank.methods = job.methods
             rank.prepare(job.memory, job.set_aside)
             if job.own is not None:
-                custom.register(from_json(CustomModel, job.own))
+                custom.register(job.own)
             module, function = job.call.split(":")
-            send("ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
-            code = 0
-        except BaseException as error:
-            status, sentence, of_host = _of_error(error, kills, job.cuda)
-            send(
-                status,
-                {
-                    "error": sentence,
-                    "traceback": _traceback(),
-                    "failed": time.time() - job.sent,
-                    "of_host": of_host,
-                    "gpu_state": nvml.state(local) if status == "out_of_memory" and job.cuda else None,
-                },
+            pipe.send(
+                RankOutcome(index, "ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
             )
+        except BaseException as error:
+            status, line, of_host = _of_error(error, kills, job.cuda)
+            state = nvml.state(local) if status == "out_of_memory" and job.cuda else None
+            failed = time.time() - job.sent
+            pipe.send(RankOutcome(index, status, None, line, _traceback(), failed, of_host, state))
             traceback.print_exc()
         sys.stdout.flush()  # last: a log that cannot be written must not lose a result
         sys.stderr.flush()
     finally:
-        os._exit(code)  # skips the teardown of CUDA and of the process group, which can hang once a rank is gone
+        os._exit(1)  # skips the teardown of CUDA and of the process group, which can hang once a rank is gone
 
 
 def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, bool]:
@@ -199,73 +176,45 @@ def _traceback() -> str:
 
 
 class _Forked:
-    """A rank as the server sees it: its process, the pipe that it reports on, and its outcome. `oom_kills` are those
-    before it began, `log` is what it prints to."""
+    """A rank as the server sees it: its process, the pipe that it reports on, and its outcome. `kills` is as in
+    `_of_error`."""
 
-    def __init__(self, rank: int, pid: int, pipe: int, cuda: bool, oom_kills: int, log: _Log | None = None) -> None:
-        self.outcome, self.pid, self.pipe, self._cuda, self._oom_kills = RankOutcome(rank), pid, pipe, cuda, oom_kills
-        self._log = log
+    def __init__(self, rank: int, pid: int, pipe: Connection, cuda: bool, kills: int) -> None:
+        self.outcome, self.pid, self.pipe, self._cuda, self._kills = RankOutcome(rank), pid, pipe, cuda, kills
         self.hung_up = self.ended = False
-        self._torn = b""
-        os.set_blocking(pipe, False)
 
     def hear(self) -> None:
-        """Read what the rank has sent."""
-        while not self.hung_up:
+        """Receive what the rank has sent."""
+        while not self.hung_up and self.pipe.poll():
             try:
-                chunk = os.read(self.pipe, 1 << 16)
-            except BlockingIOError:
-                return
-            self.hung_up = not chunk
-            *lines, self._torn = (self._torn + chunk).split(b"\n")
-            for message in map(json.loads, lines):
-                kind, sent = message["kind"], message["value"]
-                if kind == "report":
-                    self.outcome.reports.append(datafile.from_json(Report, sent))
-                elif kind == "ok":
-                    self.outcome.status, self.outcome.value = kind, sent
+                sent = self.pipe.recv()
+            except (EOFError, OSError):
+                self.hung_up = True
+            else:
+                if isinstance(sent, RankOutcome):
+                    sent.reports, self.outcome = self.outcome.reports, sent
                 else:
-                    self.outcome = replace(self.outcome, status=kind, **sent)
+                    self.outcome.reports.append(sent)
 
     def look(self) -> None:
         """Note whether the process has ended. Its pipe does not show it: a process that it forked may keep it open.
 
         The process stays a zombie, so that its group's number is not used again.
         """
-        end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        end = None if self.ended else os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if end is None:
             return
         self.hear()
         self.ended = True
-        if not self.outcome.status:
-            killed = end.si_code != os.CLD_EXITED
-            if killed and end.si_status == signal.SIGKILL and host.oom_kills() > self._oom_kills:
-                self.outcome.status, self.outcome.of_host = "out_of_memory", self._cuda
-                self.outcome.error = "the kernel killed the process, as the host's memory ran out"
-                return
+        if self.outcome.status:
+            return
+        killed = end.si_code != os.CLD_EXITED
+        if killed and end.si_status == signal.SIGKILL and host.oom_kills() > self._kills:
+            self.outcome.status, self.outcome.of_host = "out_of_memory", self._cuda
+            self.outcome.error = "the kernel killed the process, as the host's memory ran out"
+        else:
             how = end_of(-end.si_status if killed else end.si_status)
-            if self._log is not None and self._log.lacks_processes():
-                how += f"; {process_limit()}"
             self.outcome.status, self.outcome.error = "crashed", f"the process {how}"
-
-
-class _Log:
-    """The output of a job from now on, and how often its control group refuses a process or a thread."""
-
-    def __init__(self, file: str) -> None:
-        self._file, self._refused = Path(file), host.pids_refused()
-        self._size = self._file.stat().st_size if self._file.is_file() else 0
-
-    def lacks_processes(self) -> bool:
-        """Return whether the job lacked a process or a thread, as native libraries print before they abort."""
-        if host.pids_refused() > self._refused:
-            return True
-        try:
-            with self._file.open("rb") as log:
-                log.seek(self._size)
-                return no_more_processes(log.read(_READ_BYTES).decode(errors="replace"))
-        except OSError:
-            return False
 
 
 def _end(group: int) -> None:
@@ -285,132 +234,71 @@ def _end(group: int) -> None:
         time.sleep(_GLANCE_SECONDS)
 
 
-def _stop_requested(stream: socket.socket) -> bool:
-    """Return whether the client has sent a message, which ends the job. Raises ConnectionError if it has left."""
-    try:
-        if not stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-            raise ConnectionError("the near end has left")
-    except BlockingIOError:
-        return False
-    return True
+def run_job(job: Job, client: Connection) -> list[RankOutcome]:
+    """Fork the job's ranks, and wait for all, the first failure, the deadline, or any message of the client.
 
-
-@contextlib.contextmanager
-def _held_back() -> Iterator[None]:
-    """Delay signals that ask this process to end: an exception that a handler raises during a fork is lost, as Python
-    ignores those of fork hooks."""
-    came: list[int] = []
-    handlers = {
-        each: signal.signal(each, lambda number, _: came.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
-        for number in came:
-            signal.raise_signal(number)
-
-
-def run_job(job: Job, stream: socket.socket) -> list[RankOutcome]:
-    """Fork the job's ranks, and wait for all, the first failure, the deadline, or any message on the stream.
-
-    Raises ConnectionError where the stream ends instead. Nothing that was forked outlives this.
+    Raises EOFError or OSError where the client has gone instead. Nothing that was forked outlives this.
     """
-    server, group, ranks, kills, log = os.getpid(), 0, [], host.oom_kills(), _Log(job.log)
-    selector = selectors.DefaultSelector()
-    selector.register(stream, selectors.EVENT_READ)
+    server, group, ranks, kills = os.getpid(), 0, list[_Forked](), host.oom_kills()
     try:
         for local in range(job.ranks):
-            with _held_back():
-                reading, writing = os.pipe()
-                try:
-                    pid = os.fork()
-                except OSError as error:
-                    os.close(reading)
-                    os.close(writing)
-                    return _unforked(job, local, error, kills)
-                if pid == 0:
-                    _rank_process(job, local, group, writing, server, kills)
-                group = group or pid
-                with contextlib.suppress(PermissionError, ProcessLookupError):  # the rank did so itself, or has ended
-                    os.setpgid(pid, group)
-                os.close(writing)
-                ranks.append(_Forked(job.first + local, pid, reading, job.cuda, kills, log))
-                selector.register(reading, selectors.EVENT_READ, ranks[-1])
-            _stop_requested(stream)  # only the stream's end is handled before all are forked
+            reading, writing = Pipe(duplex=False)
+            pid = os.fork()
+            if pid == 0:
+                _rank_process(job, local, group, writing, server, kills)
+            group = group or pid
+            with contextlib.suppress(PermissionError, ProcessLookupError):  # the rank did so itself, or has ended
+                os.setpgid(pid, group)
+            writing.close()
+            ranks.append(_Forked(job.first + local, pid, reading, job.cuda, kills))
 
         deadline, ending = time.monotonic() + job.timeout, "timed_out"
         while not all(rank.ended for rank in ranks) and (left := deadline - time.monotonic()) > 0:
             leaving = any(rank.hung_up and not rank.ended for rank in ranks)
-            ready = [key.data for key, _ in selector.select(min(left, _GLANCE_SECONDS if leaving else _LOOK_SECONDS))]
-            if _stop_requested(stream):
+            pipes = [client, *(rank.pipe for rank in ranks if not rank.hung_up)]
+            if client in wait(pipes, min(left, _GLANCE_SECONDS if leaving else _LOOK_SECONDS)):
+                client.recv()
                 ending = "stopped"
                 break
-            for rank in ready:
-                rank.hear()
-                if rank.hung_up:
-                    selector.unregister(rank.pipe)
             for rank in ranks:
-                if not rank.ended:
-                    rank.look()
+                rank.hear()
+                rank.look()
             if ending == "timed_out" and any(rank.outcome.status not in ("", "ok") for rank in ranks):
                 ending, deadline = "stopped", min(deadline, time.monotonic() + _GRACE_SECONDS)
     finally:
-        selector.close()
         _end(group)
         for rank in ranks:
-            os.close(rank.pipe)
+            rank.pipe.close()
     reports = [report for rank in ranks for report in rank.outcome.reports]
     others = busy_cpus([report.cpu_use for report in reports if report.cpu_use is not None])
-    lacking = process_limit() if ending == "timed_out" and log.lacks_processes() else ""
     for rank in ranks:
-        if not rank.outcome.status:
-            rank.outcome.status, rank.outcome.error = ending, lacking
+        rank.outcome.status = rank.outcome.status or ending
         rank.outcome.busy_cpus = others
     return [rank.outcome for rank in ranks]
 
 
-def _unforked(job: Job, failed: int, error: OSError, kills: int) -> list[RankOutcome]:
-    """Return the outcomes of a job of which rank `failed` could not be forked."""
-    outcomes = [RankOutcome(job.first + local, "stopped") for local in range(job.ranks)]
-    status, line, of_host = _of_error(error, kills, job.cuda)
-    outcomes[failed] = replace(
-        outcomes[failed], status=status, error=f"no process can be forked: {line}", of_host=of_host
-    )
-    return outcomes
-
-
-def serve(stream: socket.socket, modules: Sequence[str] = stack.PRELOADED) -> None:
-    """Preload `modules`, report which do not import, then run one job after another until the stream ends."""
-    with contextlib.suppress(ConnectionError):  # the client has gone
-        for job in _jobs(stream, modules):
-            outcomes = run_job(job, stream)
-            stream.sendall(json.dumps([asdict(outcome) for outcome in outcomes]).encode() + b"\n")
-
-
-def _jobs(stream: socket.socket, modules: Sequence[str]) -> Iterator[Job]:
-    """Load the stack, then yield the jobs for `serve`."""
+def serve(client: Connection, modules: Sequence[str] = stack.PRELOADED) -> None:
+    """Preload `modules`, send why the stack does not import (empty where it does), which of them do not, and what was
+    imported; then run one job after another until the client has gone."""
     adopt_orphans()
-    lines = stream.makefile("rb", buffering=0)  # unbuffered: run() has to see what follows a job
     try:
         broken = stack.preload(modules)
         importlib.import_module("psutil")  # needed to end what a job leaves behind
     except Exception as error:
-        sentence = _line(error)
-        stream.sendall(json.dumps({"error": sentence, "traceback": traceback.format_exc()}).encode() + b"\n")
+        client.send((f"{_line(error)}\n{traceback.format_exc()}", {}, None))
         return
     gc.collect()
     gc.freeze()  # the collector in a forked rank then does not copy shared pages
     go_on_without_parent()
-    ready = {"ready": True, "broken": broken, "imports": asdict(imports())}
-    stream.sendall(json.dumps(ready).encode() + b"\n")
-    for line in lines:
-        message = json.loads(line)
-        if "stop" not in message:  # a stop has ended a job already, or came too late
-            yield Job.of(message)
+    client.send(("", broken, imports()))
+    while True:
+        if isinstance(job := client.recv(), Job):  # a stop that came too late is none
+            client.send(run_job(job, client))
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), modules=sys.argv[3:] or stack.PRELOADED)
+    from repro.measure.server import serve  # its classes are then those that the client knows, not __main__'s
+
+    with contextlib.suppress(EOFError, ConnectionError):  # the client has gone
+        serve(Connection(int(sys.argv[1])), modules=sys.argv[3:] or stack.PRELOADED)
     shutil.rmtree(sys.argv[2], ignore_errors=True)  # its temporary files: the client may have been killed

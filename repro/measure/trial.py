@@ -12,7 +12,6 @@ from statistics import median
 from typing import Any
 
 from repro import files
-from repro.datafile import from_json
 from repro.formats import duration, significant
 from repro.machine import support
 from repro.machine.build_cache import disk_full
@@ -423,7 +422,7 @@ def _short_of_disk(failure: RankOutcome) -> str | None:
 
 def _take(outcomes: list[RankOutcome], trial: Trial, bench: Bench, record: Record) -> None:
     """Copy the ranks' raw times into the record, and derive its other values."""
-    ranks = [from_json(Measured, outcome.value) for outcome in outcomes]
+    ranks: list[Measured] = [outcome.value for outcome in outcomes]
     record.times = RawTimes(
         host=[rank.host for rank in ranks] if record.batch.authors_micro_batch is None else record.times.host,
         device_times=[rank.device for rank in ranks],

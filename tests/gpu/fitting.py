@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from repro import models
-from repro.datafile import from_json
 from repro.machine.nvml import visible_devices
 from repro.machine.stack import trial_environment
 from repro.measure.launcher import ForkServer
-from repro.measure.rank_reports import Measured
 from repro.measure.server import Job, RankOutcome
 from repro.models.recipe import Scale
 
@@ -72,7 +70,7 @@ class Ranks:
             "measure", compiled=False, micro_batch=1, accumulation=2, steps=1, check_extrapolation=False
         )
         assert {outcome.status for outcome in outcomes} == {"ok"}, outcomes[0].traceback
-        return max(from_json(Measured, outcome.value).peak_memory for outcome in outcomes)
+        return max(outcome.value.peak_memory for outcome in outcomes)
 
     def _call(self, phase: str, **more: object) -> list[RankOutcome]:
         model = {"recipe": self.recipe, "scale": self.scale, "settings": self.settings, "tf32": False}
