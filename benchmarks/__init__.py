@@ -11,8 +11,8 @@ from typing import Any
 
 from repro.formats import FORMATS, render
 from repro.machine.nvml import visible_devices
+from repro.measure.jobs import Job, RankOutcome
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job, RankOutcome
 
 Ask = Callable[..., list[RankOutcome]]
 

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from repro.measure.jobs import Measured
     from repro.measure.rank import Rank
-    from repro.measure.rank_reports import Measured
 
 _TARGET = "repro.measure.engine.plain"
 

@@ -241,7 +241,8 @@ class BatchSearch:
     `authors_micro_batch` is the micro batch of the raw times `host`, and so of the authors' clock, where it is larger
     than `micro_batch`: their sequence accumulates no gradients, and so it fitted. `halvings` counts those that timing
     needed. `peaks` are the micro batches that fitted and the bytes that they took; `full` is the GPU's state each time
-    that a larger one ran out of memory.
+    that a larger one ran out of memory. `search_crash` is the error where the search ended by a crash that was taken
+    for a lack of memory.
     """
 
     micro_batch: int | None = None
@@ -250,6 +251,7 @@ class BatchSearch:
     halvings: int = 0
     peaks: list[list[int]] = field(default_factory=list)
     full: list[GpuState] = field(default_factory=list)
+    search_crash: str = ""
 
     @property
     def compared_micro_batch(self) -> int | None:
@@ -263,6 +265,8 @@ class BatchSearch:
             return self.accumulation
         return self.accumulation * self.micro_batch // self.authors_micro_batch
 
+
+SLOW_SCAN = "slow scan (transformers)"  # the kernel path of a Mamba without its kernels
 
 # The names in files of the fields that have others here.
 AS_RUN_IN_FILES = {
@@ -278,8 +282,8 @@ class AsRun:
     """What ran, as the first rank found it after its first training step, beside what was asked for: `precision`,
     `compiled`, `tf32` and `reduction`.
 
-    `compiled` is false where compiling failed. `graphs` counts those of torch.compile. `weights` counts the model's,
-    `weights_held` and `moments_held` the first rank's.
+    `compiled` is false where compiling failed, with the `compile_error`. `graphs` counts those of torch.compile.
+    `weights` counts the model's, `weights_held` and `moments_held` the first rank's.
     """
 
     asked_precision: str = ""
@@ -288,6 +292,7 @@ class AsRun:
     optimizer: str = ""
     kernel_path: str = ""
     compiled: bool = False
+    compile_error: str = ""
     graphs: dict[str, int] | None = None
     asked_tf32: bool = False
     tf32: bool | None = None
@@ -366,7 +371,8 @@ class Observed:
     and `short_of_power`. `mean_power` has, for each rank, the watts of its GPU while the rounds were timed, by its
     energy counter, `part_power` those of each part of a second or more, which the counter resolves. `launches`
     counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step `with` reduction and in
-    one `update`, outside the timed rounds; None on a CPU.
+    one `update`, outside the timed rounds; None on a CPU, and where they were `uncounted`, for the reason there.
+    `skipped_updates` counts the timed updates that the fp16 loss scale skipped.
     """
 
     peak_memory: int | None = None
@@ -381,6 +387,8 @@ class Observed:
     mean_power: list[float | None] | None = None
     part_power: list[dict[str, float]] | None = None
     launches: dict[str, int] | None = None
+    uncounted: str | None = None
+    skipped_updates: int = 0
 
 
 @dataclass
@@ -396,6 +404,8 @@ class Record(OfSettings):
     The `origin` of a record is `projected` where only `measured_on` of its devices computed, whose raw times these are.
     `communication` has, by part, the modelled seconds that a step takes longer on all of its devices, `sharing` those
     in which devices that offload wait for the memory of their host: what is derived from the raw times contains both.
+
+    `warnings` are sentences of older versions; trial_warnings.py words those of newer ones from the other fields.
     """
 
     id: str

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from repro.datafile import expected_folder
+from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job
 
 # Those that measure, train, load the stack, draw pages, open a browser, set a stack up or start several nodes.
 SLOW_FIXTURES = {

@@ -23,6 +23,7 @@ LAYERS = (
     ("repro.paper",),
     ("repro.machine", "repro.record"),
     ("repro.validity",),
+    ("repro.trial_warnings",),
     ("repro.measure", "repro.predict"),
     ("repro.run",),
     ("repro.money", "repro.train"),
@@ -130,6 +131,7 @@ PARTS = {
     ),
     "measuring": (
         *("repro/measure", "repro/run", "repro/machine", "repro/record.py", "repro/validity.py", "repro/files.py"),
+        "repro/trial_warnings.py",
         *("repro/installation.py", "run_all.sh", "locks", "images"),
     ),
     "plan, verify and web": ("repro/plan", "repro/verify", "web"),

@@ -272,13 +272,13 @@ MUTANTS = {
         slow=True,
     ),
     "search-below": Mutant(
-        "repro/measure/trial.py",
+        "repro/measure/micro_batch.py",
         "share = max(each for each in sizes if each < start)",
         "share = min(each for each in sizes if each < start)",
         "tests/test_trial.py -k goes_up_from_its_start",
     ),
     "fits-on-all-ranks": Mutant(
-        "repro/measure/trial.py",
+        "repro/measure/outcomes.py",
         "return min(max(report.fits or 0",
         "return max(max(report.fits or 0",
         "tests/test_trial.py -k 'goes_up_from_its_start or ranks_are_reported'",

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tabulate import tabulate
 
 from repro import models
+from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job
 from repro.paper.settings import search_space
 from repro.record import AsRun
 

@@ -24,9 +24,9 @@ from torch.utils._pytree import tree_leaves
 from repro import models
 from repro.measure import engine, phases
 from repro.measure.batches import random_batch
+from repro.measure.jobs import Report
 from repro.measure.memory import Peak, is_out_of_memory, limit_memory
 from repro.measure.rank import STACK_STARTED, Rank
-from repro.measure.rank_reports import Report
 from repro.paper.settings import Settings
 
 NEVER = 10_000.0  # seconds: longer than any test

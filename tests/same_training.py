@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from repro.datafile import from_json
 from repro.formats import significant
-from repro.measure.server import Job
+from repro.measure.jobs import Job
 from repro.measure.trial import Bench
 from repro.paper.settings import Settings
 from repro.parts import exact

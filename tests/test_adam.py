@@ -17,13 +17,13 @@ from repro import models
 from repro.machine import build_cache, doctor, environment, nvml, stack
 from repro.machine.devices import Device
 from repro.machine.support import Stack, obstacle
+from repro.measure.jobs import Job, RankOutcome
 from repro.measure.launcher import ForkServer
-from repro.measure.nodes import Leader
 from repro.measure.phases import build_adam
-from repro.measure.server import Job, RankOutcome
 from repro.measure.trial import Bench, compile_adam, run_trial
 from repro.paper.settings import Settings
 from repro.record import Trial
+from tests.scripted_server import ScriptedServer
 
 ZERO = Settings(True, sharding="zero_2")
 GPU = Device(0, 0, "GPU-0", "NVIDIA H100 80GB HBM3", None, 80 * 10**9, (9, 0))
@@ -194,21 +194,11 @@ def test_zero_without_it_is_unsupported_with_the_reason() -> None:
     assert obstacle(models.find("pythia-1b"), Settings(True, sharding="fsdp_2"), 2, lacking) is None
 
 
-class Node:
-    """A server whose jobs run here. What this machine lacks, a GPU and DeepSpeed's builders for it, does not matter."""
-
-    def __init__(self) -> None:
-        self.calls: list[dict[str, Any]] = []
-        self.broken: dict[str, str] = {}
-
-    def start(self) -> None:
-        pass
-
-    def call(self, job: Job) -> list[RankOutcome]:
-        self.calls.append(job.arguments)
-        module, function = job.call.split(":")
-        rank: Any = None
-        return [RankOutcome(0, "ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))]
+def run_here(job: Job) -> list[RankOutcome]:
+    """Run a job in this process. What this machine lacks, a GPU and DeepSpeed's builders for it, does not matter."""
+    module, function = job.call.split(":")
+    rank: Any = None
+    return [RankOutcome(0, "ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))]
 
 
 @pytest.mark.parametrize(
@@ -236,14 +226,8 @@ def test_why_it_does_not_compile_is_what_a_compiler_or_linker_says(
 
 
 def test_of_several_nodes_the_one_that_cannot_compile_it_is_named(tmp_path: Path) -> None:
-    class Two(Leader):
-        def __init__(self) -> None:
-            pass
-
-        def call(self, job: Job) -> list[RankOutcome]:
-            return [RankOutcome(0, "ok", None), RankOutcome(1, "ok", "nvcc fatal : no")]
-
-    found = compile_adam(Two(), False, tmp_path)
+    two = ScriptedServer(lambda job: [RankOutcome(0, "ok", None), RankOutcome(1, "ok", "nvcc fatal : no")])
+    found = compile_adam(two, False, tmp_path)
     assert found is not None
     assert found.reason == "DeepSpeed cannot compile its Adam on node 1: nvcc fatal : no"
     assert found.remedy.startswith("read logs/build.log of that node: ")
@@ -266,7 +250,7 @@ def test_what_does_not_compile_is_tried_once_and_reported_by_each_trial_that_nee
     builders: Any = types.ModuleType("deepspeed.ops.op_builder")
     builders.FusedAdamBuilder, builders.CPUAdamBuilder = Builder, Another
     monkeypatch.setitem(sys.modules, "deepspeed.ops.op_builder", builders)
-    node: Any = Node()
+    node = ScriptedServer(run_here)
     packages = {"torch": "2.10.0", "transformers": "5.23.0", "deepspeed": "0.19.8"}
     bench = Bench(node, Stack(packages, (9, 0)), None, tmp_path)
     for settings in ("free_lunch+zero_1", "free_lunch+zero_2"):
@@ -277,7 +261,7 @@ def test_what_does_not_compile_is_tried_once_and_reported_by_each_trial_that_nee
         )
         assert record.remedy.startswith("read logs/build.log: ")
         assert "libcudart.so" in record.remedy, "nvcc from a wheel or a distribution may come without it"
-    assert node.calls == [{"host": False}]
+    assert [job.arguments for job in node.jobs] == [{"host": False}]
 
 
 @pytest.mark.parametrize("host", [True, False])

@@ -18,11 +18,10 @@ import pytest
 from repro.lab import report as lab_report
 from repro.measure import memory
 from repro.measure.interleaving import Scheduler
+from repro.measure.jobs import Job, RankOutcome, Report
 from repro.measure.launcher import ForkServer
 from repro.measure.memory import CpuUse, busy_cpus
 from repro.measure.rank import Rank
-from repro.measure.rank_reports import Report
-from repro.measure.server import Job, RankOutcome
 from repro.record import Trial
 from repro.report.trials import notes_on
 from repro.run.progress import Progress

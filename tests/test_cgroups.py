@@ -14,8 +14,8 @@ import torch
 from repro.machine import host as cgroups
 from repro.machine import nvml
 from repro.machine.host import host
+from repro.measure.jobs import Report
 from repro.measure.rank import Rank
-from repro.measure.rank_reports import Report
 from tests.command_line import refusal
 from tests.test_fork_server import ended
 

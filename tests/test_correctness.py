@@ -181,14 +181,13 @@ def test_pixels_reach_a_model_that_zero_made_half_precision_as_it_is(
 
 
 @pytest.mark.parametrize(("settings", "ran"), [("naive", "fp16"), ("zero_3", "bf16"), ("fsdp_3", "fp16")])
-def test_zero_runs_fp16_recipes_in_bf16_on_a_cpu_and_says_so(
+def test_zero_runs_fp16_recipes_in_bf16_on_a_cpu(
     train: Callable[..., Training], alone: Callable[..., Training], settings: str, ran: str
 ) -> None:
     training = train(settings, precision="fp16")
     assert apart(training, alone()) < HALF
     for rank in training.reported:
         assert (rank["ran_precision"], rank["scales_loss"]) == (ran, ran == "fp16")
-        assert rank["warnings"] == ([] if ran == "fp16" else ["DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16"])
 
 
 @pytest.mark.parametrize("settings", ["naive", "fsdp_3"])

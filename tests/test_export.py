@@ -21,8 +21,8 @@ from repro.export.training import SCRIPT, Training
 from repro.installation import installed
 from repro.machine.support import Stack, compiles
 from repro.measure import trial
+from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job
 from repro.measure.trial import Bench
 from repro.models import custom
 from repro.models.specification import Fields, specification

@@ -28,9 +28,9 @@ from repro.machine import host
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
 from repro.measure import launcher
+from repro.measure.jobs import Job, RankOutcome, Report
 from repro.measure.launcher import ForkServer, ServerDiedError, StackError
-from repro.measure.rank_reports import Report
-from repro.measure.server import Job, RankOutcome, _Forked, _of_error, _traceback
+from repro.measure.server import _Forked, _of_error, _traceback
 from repro.measure.trial import Bench, run_trial
 from repro.record import Trial
 
@@ -633,7 +633,7 @@ def test_what_a_killed_server_leaves_is_found_and_ended(private_server: ForkServ
 NEAR_END = """
 import sys
 from pathlib import Path
-from repro.measure.server import Job
+from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
 
 folder, pids, *modules = sys.argv[1:]

@@ -21,8 +21,8 @@ import pytest
 from repro.console import UserError
 from repro.measure import interleaving as turns_module
 from repro.measure.interleaving import TURN_SECONDS, Scheduler, TimeSlot
+from repro.measure.jobs import Job, RankOutcome
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job, RankOutcome
 
 
 def player(scheduler: Scheduler, name: str, output: list[str], count: int = 3) -> Callable[[], str]:

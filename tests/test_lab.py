@@ -25,8 +25,8 @@ from repro.lab.experiment import experiment
 from repro.lab.report import epochs_of, predictions, ratios, reasons, report
 from repro.lab.specification import TimedTraining, Training
 from repro.machine import nvml
+from repro.measure.jobs import RankOutcome
 from repro.measure.launcher import ForkServer
-from repro.measure.server import RankOutcome
 from repro.paper.gpus import find
 from tests.command_line import ROOT, one_line, process, record, refusal, repro, results_folder, started
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -13,33 +13,17 @@ import pytest
 
 from repro.machine import environment
 from repro.machine.packages import installed_packages
+from repro.measure.jobs import Job, RankOutcome
 from repro.measure.launcher import ForkServer
 from repro.measure.memory import is_out_of_memory, is_the_hosts
-from repro.measure.server import Job, RankOutcome
 from repro.measure.trial import Bench, run_trial
 from repro.record import Record, Trial
+from repro.trial_warnings import warnings
 from repro.validity import contradiction
+from tests.scripted_server import ScriptedServer
 
 MIB = 2**20
 TIGHT = 56 * MIB  # ConvNeXt on two ranks takes 29 to 37 MiB at a micro batch of 1, 65 to 77 at 8
-
-
-@dataclass
-class Changed:
-    """A fork server whose jobs are changed on their way."""
-
-    server: ForkServer
-    change: Callable[[Job], Job]
-
-    @property
-    def broken(self) -> dict[str, str]:
-        return self.server.broken
-
-    def start(self) -> None:
-        self.server.start()
-
-    def call(self, job: Job) -> list[RankOutcome]:
-        return self.server.call(self.change(job))
 
 
 def through(function: str, phases: tuple[str, ...] = ("fit", "measure"), **known: Any) -> Callable[[Job], Job]:
@@ -61,7 +45,7 @@ def measure(fork_server: ForkServer, tmp_path: Path) -> Callable[..., Record]:
 
     def measured(memory: int | None, change: Callable[[Job], Job] = lambda job: job) -> Record:
         stack = environment.stack([], installed_packages())
-        bench = Bench(Changed(fork_server, change), stack, None, tmp_path)  # type: ignore[arg-type]
+        bench = Bench(ScriptedServer(change, fork_server), stack, None, tmp_path)
         return run_trial(Trial("convnext", "tiny", "naive", "cpu", 2, memory), bench)
 
     return measured
@@ -302,7 +286,8 @@ def test_timing_that_runs_out_of_memory_is_halved_until_it_fits(measure: Callabl
     record = measure(256 * MIB, change=through("greedy", ("measure",), megabytes=80))
     assert record.status == "ok", record.reason
     assert (record.batch.micro_batch, record.batch.accumulation, record.batch.halvings) == (2, 4, 2)
-    assert record.warnings == ["timing ran out of memory at micro batch 8; it was reduced to 2"]
+    [halved] = [each for each in warnings(record) if each.startswith("timing")]
+    assert halved == "timing ran out of memory at micro batch 8, which the search had fitted, so it used 2"
 
 
 @pytest.mark.parametrize(("starting", "halved"), [(8, 8), (4, 4)])
@@ -321,11 +306,12 @@ def test_what_has_no_memory_to_add_to_gradients_is_timed_as_the_authors_did_who_
     ]
     assert record.derived.step_rounds == pytest.approx(rounds)
     assert contradiction(record) is None
-    output = f"timing ran out of memory at micro batch 8; it was reduced to {halved}"
-    assert record.warnings == [
+    output = f"timing ran out of memory at micro batch 8, which the search had fitted, so it used {halved}"
+    of_sizes = [each for each in warnings(record) if each.startswith(("timing", "the authors' clock"))]
+    assert of_sizes == [
         *([output] if halved < 8 else []),
-        f"micro batch {starting} fits only where no gradients accumulate, as none did in the authors' timing: their "
-        "clock is of it, all else of micro batch 2",
+        f"the authors' clock has micro batch {starting}, the others 2, so their ratio is omitted: accumulated "
+        f"gradients, which the authors' timing never keeps, leave no room for {starting}",
     ]
 
 

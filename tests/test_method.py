@@ -15,9 +15,9 @@ import pytest
 from repro.machine.host import limited_cpus, usable_cpus
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
+from repro.measure.jobs import Job, RankOutcome
 from repro.measure.launcher import ForkServer
 from repro.measure.method import MethodError, load, methods_of
-from repro.measure.server import Job, RankOutcome
 from repro.measure.trial import Bench, run_trial
 from repro.paper.settings import FREE_LUNCH, Settings
 from repro.record import Record
@@ -26,6 +26,7 @@ from repro.run.reading import read
 from repro.run.settings_search import searches
 from repro.run.verdict import comparable_with_cell
 from tests.command_line import ROOT, process, refusal, repro
+from tests.scripted_server import ScriptedServer
 from tests.test_correctness import EXACT, Training, apart
 
 EXAMPLES = ROOT / "examples" / "methods.py"
@@ -229,30 +230,17 @@ def test_a_model_on_several_devices_trains_with_the_examples_as_without(
 # --- Micro batches and CPUs ---
 
 
-class Full:
-    """A fork server whose ranks run out of memory above a micro batch of `most`."""
-
-    def __init__(self, server: ForkServer, most: int) -> None:
-        self._server, self._most = server, most
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._server, name)
-
-    def call(self, job: Job) -> list[RankOutcome]:
-        arguments = job.arguments
-        if arguments.get("start", arguments.get("micro_batch", 0)) > self._most:
-            return [RankOutcome(0, "out_of_memory", error="full")]
-        fits = arguments.get("largest", 0) <= self._most
-        found = self._server.call(job if fits else replace(job, arguments=arguments | {"largest": self._most}))
-        return found if fits else [replace(each, status="out_of_memory", error="full") for each in found]
-
-
 def test_a_micro_batch_that_is_asked_for_is_measured_alone(fork_server: ForkServer, tmp_path: Path) -> None:
+    """Whose ranks run out of memory above a micro batch of 2."""
+
+    def full_above_2(job: Job) -> list[RankOutcome] | None:
+        size = job.arguments.get("start", job.arguments.get("micro_batch", 0))
+        return [RankOutcome(0, "out_of_memory", error="full")] if size > 2 else None
+
     options = Options(("vit",), "naive", "tiny", (1,), steps=1, micro_batch=4)
     [trial] = trials(options, [])
-    server: Any = Full(fork_server, 2)
-    bench = Bench(server, Stack(installed_packages(), None), None, tmp_path)
-    full, fits = (run_trial(replace(trial, micro_batch=size), bench, alone=True) for size in (4, 2))
+    bench = Bench(ScriptedServer(full_above_2, fork_server), Stack(installed_packages(), None), None, tmp_path)
+    full, fits = (run_trial(replace(trial, micro_batch=size), bench, fixed_size=True) for size in (4, 2))
     assert (full.status, full.reason, full.batch.micro_batch) == (
         "out_of_memory",
         "micro batch 4 does not fit: full",

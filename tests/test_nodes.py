@@ -22,13 +22,14 @@ from repro.console import UserError
 from repro.machine.cluster import Node, first_host, launch, launched, local_address
 from repro.machine.support import Stack
 from repro.measure import messages
+from repro.measure.jobs import Job, RankOutcome, Report
 from repro.measure.messages import ForeignError, PhaseOutcomes, PhaseRequest
 from repro.measure.rank import interface
-from repro.measure.rank_reports import Report
-from repro.measure.server import Job, RankOutcome
+from repro.measure.trial import Bench
 from repro.record import Trial
 from repro.run.plan import Options
 from tests.command_line import ROOT, process, refusal, trial_lines
+from tests.scripted_server import ScriptedServer
 
 VIT = ["run", "--models", "vit", "--processes", "1"]
 LONG = [*VIT, "--steps", "100000"]  # two trials, of which the first outlives any test
@@ -514,16 +515,7 @@ def test_ranks_of_several_nodes_meet_by_the_interface_of_the_address_that_they_w
 
 
 def test_all_trials_of_a_run_that_lost_a_node_are_unsupported() -> None:
-    from repro.measure.nodes import Leader
-    from repro.measure.trial import Bench
-
-    class Lost(Leader):
-        lost = "node 1 (gpu7) has left"
-
-        def __init__(self) -> None:
-            pass
-
-    bench = Bench(Lost(), Stack({}, None), None, Path())
+    bench = Bench(ScriptedServer(lost="node 1 (gpu7) has left"), Stack({}, None), None, Path())
     obstacle = bench.obstacle(Trial("vit", "tiny", "naive", "cpu", 1, nodes=2))
     assert obstacle is not None
     assert obstacle.reason == "node 1 (gpu7) has left"

@@ -14,8 +14,8 @@ import pytest
 
 from repro import models
 from repro.console import UserError
+from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job
 from repro.models.recipe import Scale
 from repro.predict import traces
 from repro.predict.traces import Traced

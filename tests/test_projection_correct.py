@@ -13,8 +13,8 @@ import pytest
 
 from repro import models
 from repro.machine.support import Stack
+from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job
 from repro.measure.trial import Bench
 from repro.run.probe import host_bandwidth
 from tests.projected import VARIABLES, compared, ranks_of, searched

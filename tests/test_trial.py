@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -19,14 +19,17 @@ from repro import datafile, models
 from repro.machine.build_cache import clean_build_caches
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
+from repro.measure.jobs import Job, Measured, RankOutcome, Report
 from repro.measure.launcher import ForkServer
-from repro.measure.rank_reports import Measured, Report
-from repro.measure.server import Job, RankOutcome
-from repro.measure.trial import Bench, _fit, _fitting, _go_uncompiled, _peaks, _status, _take, run_trial
+from repro.measure.micro_batch import search
+from repro.measure.outcomes import joint_status, largest_fitting, peaks
+from repro.measure.trial import Bench, _go_uncompiled, _take, run_trial
 from repro.paper import gpus
 from repro.record import Record, Status, Trial, derive
+from repro.trial_warnings import warnings
 from repro.validity import Answer, disturbance, larger_may_fit
 from tests.command_line import altered
+from tests.scripted_server import ScriptedServer
 
 PACKAGES = installed_packages()
 DAY = 24 * 60 * 60
@@ -40,27 +43,9 @@ def within(variables: dict[str, str], job: Job) -> Job:
     return replace(job, call="tests.ranks:in_environment", arguments=arguments)
 
 
-@dataclass
-class InEnvironment:
-    """A fork server whose ranks see these environment variables."""
-
-    server: ForkServer
-    variables: dict[str, str] = field(default_factory=dict)
-    jobs: list[Job] = field(default_factory=list)
-
-    @property
-    def broken(self) -> dict[str, str]:
-        return self.server.broken
-
-    def start(self) -> None:
-        self.server.start()
-
-    def call(self, job: Job) -> list[RankOutcome]:
-        self.jobs.append(job)
-        return self.server.call(within(self.variables, job))
-
-    def clean_build_caches(self) -> int:
-        return clean_build_caches(self.variables)
+def in_environment(server: ForkServer, variables: dict[str, str]) -> ScriptedServer:
+    """A server whose ranks see these environment variables."""
+    return ScriptedServer(lambda job: within(variables, job), server)
 
 
 Measure = Callable[..., Record]
@@ -73,7 +58,7 @@ def measure(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -
 
     def measured(recipe: str, settings: str, count: int = 1, **known: Any) -> Record:
         packages, variables = known.pop("packages", PACKAGES), known.pop("variables", {})
-        server: Any = InEnvironment(fork_server, variables)
+        server = in_environment(fork_server, variables)
         record = run_trial(
             Trial(recipe, "tiny", settings, "cpu", count, **known), Bench(server, Stack(packages, None), None, logs)
         )
@@ -126,7 +111,7 @@ def test_ranks_accumulate_up_to_the_replication_batch(accumulated: Record) -> No
 def test_a_micro_batch_that_is_asked_for_is_taken_though_a_larger_one_fits(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    server: Any = InEnvironment(fork_server)
+    server = ScriptedServer(server=fork_server)
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, micro_batch=4, steps=1)
     record = ok(run_trial(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)))
     assert (record.batch.micro_batch, record.batch.accumulation) == (4, 4)
@@ -141,7 +126,7 @@ def test_the_search_ends_at_the_largest_power_of_two_that_divides_the_share(
 ) -> None:
     """A micro batch of 8 would leave 4 of a batch of 12 out."""
     monkeypatch.setattr(models, "find", lambda recipe, scale: replace(find(recipe, scale), batch_size=12))
-    server: Any = InEnvironment(fork_server)
+    server = ScriptedServer(server=fork_server)
     record = ok(
         run_trial(
             Trial("vit", "tiny", "naive", "cpu", 1, steps=1), Bench(server, Stack(PACKAGES, None), None, tmp_path)
@@ -171,7 +156,7 @@ def test_a_search_tries_the_divisors_of_the_share(start: int, crashes: bool, tri
         return failed, [RankOutcome(0, failed, error="no more", reports=reports)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
-    assert _fit(attempt, 100, start, record) == 10
+    assert search(attempt, 100, start, record) == 10
     assert asked == tried
 
 
@@ -205,8 +190,7 @@ def test_custom_kernels_are_read_off_what_ran(measure: Measure) -> None:
     assert "scaled_dot_product" in ok(measure("pythia-1b", "free_lunch+zero_1", 2)).as_run.kernel_path
     mamba = ok(measure("mamba", "free_lunch", 2))
     assert mamba.as_run.kernel_path == "slow scan (transformers)"
-    [warning] = mamba.warnings
-    assert warning.startswith("a CPU has none of Mamba's custom kernels: ")
+    assert warnings(mamba)[0].startswith("a CPU has none of Mamba's custom kernels: ")
 
 
 def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_it(
@@ -225,15 +209,15 @@ def test_the_optimizer_that_updates_is_read_off_what_ran_within_all_that_wraps_i
 def test_a_precision_that_cannot_run_is_reported(measure: Measure) -> None:
     record = ok(measure("pythia-160m", "zero_1", 2))
     assert (record.as_run.asked_precision, record.as_run.precision) == ("fp16", "bf16")
-    assert record.warnings == ["DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16"]
+    assert warnings(record)[0].startswith("DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16")
 
 
 def test_free_lunch_is_compiled_and_says_into_what(measure: Measure) -> None:
     record = ok(measure("vit", "free_lunch"))
     assert record.as_run.compiled
     assert record.as_run.graphs is not None
-    assert record.as_run.graphs["compiled"] >= 1
-    assert record.warnings == []
+    assert record.as_run.graphs["compiled"] == 1
+    assert record.as_run.compile_error == ""
 
 
 def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes_first(
@@ -394,9 +378,9 @@ def test_ranks_are_reported_as_one() -> None:
         return RankOutcome(0, status, reports=[Report(fits=size, peak=peak) for size, peak in fits])
 
     tight, roomy = rank("out_of_memory", (1, 30), (2, 50)), rank("stopped", (1, 20), (2, 60), (4, 90))
-    assert _fitting([roomy, tight]) == 2
-    assert _fitting([roomy, rank("out_of_memory")]) == 0
-    assert _peaks([roomy, tight], 2) == _peaks([tight, roomy], 2) == [[1, 30], [2, 60]]
+    assert largest_fitting([roomy, tight]) == 2
+    assert largest_fitting([roomy, rank("out_of_memory")]) == 0
+    assert peaks([roomy, tight], 2) == peaks([tight, roomy], 2) == [[1, 30], [2, 60]]
     for one, other, whole in (
         ("crashed", "out_of_memory", "out_of_memory"),
         ("timed_out", "out_of_memory", "out_of_memory"),
@@ -405,7 +389,7 @@ def test_ranks_are_reported_as_one() -> None:
         ("ok", "crashed", "crashed"),
         ("ok", "ok", "ok"),
     ):
-        assert _status([rank(one), rank(other)]) == _status([rank(other), rank(one)]) == whole
+        assert joint_status([rank(one), rank(other)]) == joint_status([rank(other), rank(one)]) == whole
 
 
 @pytest.mark.parametrize(
@@ -432,10 +416,10 @@ def test_the_search_goes_up_from_its_start_and_where_that_does_not_fit_down(
         return search_of(end, start, largest)
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
-    assert _fit(attempt, 16, start, record) == found
+    assert search(attempt, 16, start, record) == found
     assert asked == searched
     assert record.status == ("ok" if found else end)
-    assert record.warnings == ["crashed while searching at micro batch 4: no more"] * (end == "crashed")
+    assert record.batch.search_crash == ("no more" if end == "crashed" else "")
 
 
 def search_of(end: Status, start: int, largest: int, taken: int = 0, **known: Any) -> tuple[Status, list[RankOutcome]]:
@@ -456,7 +440,7 @@ def test_a_search_that_crashes_on_a_gpu_has_found_what_fits_where_half_the_memor
 ) -> None:
     """Of 80 bytes or the limit, whichever is less. A CPU that had a crash of memory would have told."""
     record = Record.of(Trial("vit", "tiny", "naive", device, 1, limit), "ok")
-    assert _fit(partial(search_of, "crashed"), 16, 1, record) == (2 if status == "ok" else 0)
+    assert search(partial(search_of, "crashed"), 16, 1, record) == (2 if status == "ok" else 0)
     assert record.status == status
 
 
@@ -470,26 +454,28 @@ def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_whereve
         return status, [RankOutcome(0, status, error="NCCL error", reports=reports)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
-    assert _fit(attempt, 16, start, record) == 0
-    assert (record.status, record.reason, record.warnings) == ("crashed", "NCCL error", [])
+    assert search(attempt, 16, start, record) == 0
+    assert (record.status, record.reason, record.batch.search_crash) == ("crashed", "NCCL error", "")
     assert record.observed.gpu_state is None, "what else is on the GPU has no part in it"
     assert Answer.of(record) is Answer.FAILED
     limited = Record.of(Trial("vit", "tiny", "naive", "H100", 1, memory_limit=70), "ok")
-    assert _fit(attempt, 16, start, limited) == 1, "of what it may take it is the end"
+    assert search(attempt, 16, start, limited) == 1, "of what it may take it is the end"
 
 
 def test_a_search_that_crashes_on_a_gpu_that_tells_of_no_memory_has_found_what_fits() -> None:
     reports = [Report(), Report(fits=1, peak=31)]
     crashed = RankOutcome(0, "crashed", error="cuDNN error", reports=reports)
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
-    assert _fit(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 1
-    assert record.warnings == ["crashed while searching at micro batch 2: cuDNN error"]
+    assert search(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 1
+    [warning] = warnings(record)
+    assert warning.startswith("the search crashed above micro batch 1, near the end of the GPU's memory, ")
+    assert warning.endswith(": cuDNN error; the log has the traceback")
 
 
 def test_a_search_that_crashes_at_one_example_is_a_crash_of_nothing_that_fits() -> None:
     crashed = RankOutcome(0, "crashed", error="NCCL error", reports=[Report(gpu_memory=(80, 0))])
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
-    assert _fit(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 0
+    assert search(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 0
     assert (record.status, record.reason) == ("crashed", "NCCL error")
 
 
@@ -500,8 +486,8 @@ def test_what_ends_a_search_below_a_crash_is_what_it_ends_by() -> None:
         return status, [RankOutcome(0, status, error="no more", reports=reports)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
-    assert _fit(attempt, 16, 16, record) == 1
-    assert (record.status, record.warnings) == ("ok", [])
+    assert search(attempt, 16, 16, record) == 1
+    assert (record.status, record.batch.search_crash) == ("ok", "")
 
 
 @pytest.mark.parametrize(
@@ -519,7 +505,7 @@ def test_a_micro_batch_that_others_left_no_room_for_may_fit_another_time(
 ) -> None:
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     attempt = partial(search_of, "out_of_memory", taken=taken, gpu_state={"processes": processes})
-    assert _fit(attempt, 16, start, record) == 2
+    assert search(attempt, 16, start, record) == 2
     output = f"a larger micro batch ran out of memory as {beside}" if beside else None
     assert (record.status, larger_may_fit(record), disturbance(record)) == ("ok", output, output)
     assert Answer.of(record) is (Answer.DISTURBED if beside else Answer.TIMED)
@@ -528,7 +514,7 @@ def test_a_micro_batch_that_others_left_no_room_for_may_fit_another_time(
 def test_the_memory_of_the_host_does_not_go_by_the_micro_batch_in_a_search_either() -> None:
     for start, at in ((1, 4), (8, 8)):
         record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
-        assert _fit(partial(search_of, "out_of_memory", of_host=True), 16, start, record) == 0
+        assert search(partial(search_of, "out_of_memory", of_host=True), 16, start, record) == 0
         assert (record.status, record.host_ran_out) == ("out_of_memory", True)
         assert record.reason == f"the host's memory ran out while searching at micro batch {at}: no more"
         assert Answer.of(record) is Answer.FAILED
@@ -540,7 +526,7 @@ def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
     error = "CUDA error: out of memory"
     full = RankOutcome(0, "out_of_memory", error=error, traceback="here", gpu_state={"processes": 1}, reports=reports)
     record = Record.of(Trial("vit", "paper", "naive", "H100", 1), "ok")
-    assert _fit(lambda start, largest: ("out_of_memory", [full]), 16, 1, record) == 0
+    assert search(lambda start, largest: ("out_of_memory", [full]), 16, 1, record) == 0
     assert record.reason == "not even a micro batch of 1 fits; others had 79.0 GB of the GPU's memory"
     assert record.remedy == "run it again once no other process uses the GPU"
     assert Answer.of(record) is Answer.MAY_FIT
@@ -580,23 +566,25 @@ def test_the_rank_that_takes_most_tells_memory_warm_up_and_whole_steps(tmp_path:
     assert (record.observed.peak_memory, record.observed.warm_up_seconds) == (101, 3.0)
     assert record.observed.whole_steps == [4.0, 3.0, 5.0]
     assert (record.derived.true_step, record.observed.extrapolation_error) == (3.0, 3 / 4 - 1)
-    assert (record.observed.losses, record.warnings) == ([6.0], []), "the first rank's"
+    assert (record.observed.losses, warnings(record)) == ([6.0], []), "the first rank's"
 
 
 def test_timed_updates_that_the_loss_scale_skipped_are_reported_for_they_count_too_short(tmp_path: Path) -> None:
     record = altered(Record.of(Trial("pythia-160m", "tiny", "naive", "cpu", 2), "ok"), micro_batch=4, accumulation=2)
     take([timed(number, skipped=2) for number in range(2)], record, tmp_path)
-    assert record.warnings == ["2 timed updates were skipped by the fp16 loss scale, and count too short"]
+    [warning] = warnings(record)
+    assert warning.startswith("2 timed updates were skipped by the fp16 loss scale, and count too short; ")
 
 
 def test_a_gpu_that_was_held_down_while_it_was_timed_is_reported(tmp_path: Path) -> None:
     record = altered(Record.of(Trial("pythia-160m", "tiny", "naive", "H100", 1), "ok"), micro_batch=4, accumulation=4)
     outcome = timed(0)
-    outcome.value["gpu_state"] = {"throttle_reasons": 0, "too_hot": 0.25, "short_of_power": 0.0}
+    outcome.value = replace(outcome.value, gpu_state={"throttle_reasons": 0, "too_hot": 0.25, "short_of_power": 0.0})
     server: Any = None  # what it told is here
     bench = Bench(server, Stack(PACKAGES, (9, 0)), None, tmp_path)
     _take([outcome], Trial("pythia-160m", "tiny", "naive", "H100", 1), bench, record)
-    assert record.warnings == ["the GPU throttled: too hot, 25% of the time while it was timed"]
+    [warning] = warnings(record)
+    assert warning.startswith("the GPU throttled: too hot, 25% of the time while it was timed: ")
 
 
 @pytest.mark.parametrize(
@@ -616,7 +604,7 @@ def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_reported(
         return "out_of_memory", [full]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
-    assert _fit(attempt, 16, 1, record) == 0
+    assert search(attempt, 16, 1, record) == 0
     assert (record.status, record.reason) == ("out_of_memory", f"not even a micro batch of 1 {ends}")
     assert record.remedy.startswith(remedy)
     assert (record.batch.full == []) == of_host, "the GPU had room"
@@ -626,7 +614,7 @@ def test_a_rank_that_was_killed_as_memory_ran_out_tells_why_none_is_left_to_tell
     said = "the kernel killed the process, as the host's memory ran out"
     record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
     assert (
-        _fit(lambda start, largest: ("out_of_memory", [RankOutcome(0, "out_of_memory", error=said)]), 16, 1, record)
+        search(lambda start, largest: ("out_of_memory", [RankOutcome(0, "out_of_memory", error=said)]), 16, 1, record)
         == 0
     )
     assert (record.status, record.reason) == ("out_of_memory", f"not even a micro batch of 1 fits: {said}")
@@ -674,7 +662,7 @@ def test_a_crash_keeps_its_traceback(measure: Measure) -> None:
 def test_a_search_that_crashes_where_it_was_reported_to_start_starts_once_more_at_1(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    server: Any = InEnvironment(fork_server, {"GLOO_SOCKET_IFNAME": "nowhere"})
+    server = in_environment(fork_server, {"GLOO_SOCKET_IFNAME": "nowhere"})
     trial = Trial("vit", "tiny", "naive", "cpu", 2, micro_batch=8)
     record = run_trial(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path))
     assert record.status == "crashed"
@@ -702,7 +690,6 @@ def test_torch_compile_reaches_into_the_layers_that_fsdp_shards(measure: Measure
     assert record.as_run.compiled
     assert record.as_run.graphs is not None
     assert record.as_run.graphs["layers"] == 2
-    assert record.warnings == []
 
 
 def test_what_torch_compile_breaks_at_once_counts_as_left_as_it_was(in_ranks: Callable[..., list[Any]]) -> None:
@@ -720,7 +707,7 @@ def test_sharded_layers_that_are_left_as_they_were_are_reported(tmp_path: Path) 
     )
     graphs = {"compiled": 2, "breaks": 4, "recompilations": 0, "layers": 0}
     take([timed(number, graphs) for number in range(2)], record, tmp_path)
-    [warning] = record.warnings
+    [warning] = warnings(record)
     assert warning.startswith("torch.compile left the sharded layers as they are")
 
 
@@ -734,7 +721,7 @@ def test_a_model_that_torch_compile_breaks_up_is_reported(
     made = {"compiled": graphs, "breaks": 3, "recompilations": 0}  # DDP breaks around the model, not in it
     take([timed(number, made) for number in range(count)], record, tmp_path)
     said = f"torch.compile broke the model into {graphs} graphs: what lies between them ran uncompiled"
-    assert record.warnings == ([said] if output else [])
+    assert [warning.partition(";")[0] for warning in warnings(record)] == ([said] if output else [])
 
 
 def without_a_compiler(folder: Path) -> dict[str, str]:
@@ -743,17 +730,13 @@ def without_a_compiler(folder: Path) -> dict[str, str]:
 
 
 def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(fork_server: ForkServer, tmp_path: Path) -> None:
-    @dataclass
-    class FailsAtTheModel(InEnvironment):
-        def call(self, job: Job) -> list[RankOutcome]:
-            model = job.arguments.get("compiled", False)
-            return self.server.call(within(without_a_compiler(tmp_path), job) if model else job)
+    def fail_at_the_model(job: Job) -> Job | None:
+        return within(without_a_compiler(tmp_path), job) if job.arguments.get("compiled") else None
 
-    server: Any = FailsAtTheModel(fork_server)
-    bench = Bench(server, Stack(PACKAGES, None), None, tmp_path)
+    bench = Bench(ScriptedServer(fail_at_the_model, fork_server), Stack(PACKAGES, None), None, tmp_path)
     record = ok(run_trial(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
     assert (record.as_run.compiled, record.as_run.graphs) == (False, None)
-    [warning] = record.warnings
+    [warning] = warnings(record)
     assert warning.startswith("crashed while compiled, measured uncompiled: ")
     assert "\n" not in warning
     assert record.traceback.startswith("Traceback")
@@ -762,46 +745,36 @@ def test_what_cannot_be_compiled_is_measured_uncompiled_and_says_so(fork_server:
 def test_convolutions_that_lack_memory_while_timing_are_tried_at_half_the_size(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    @dataclass
-    class LacksEngines(InEnvironment):
-        def call(self, job: Job) -> list[RankOutcome]:
-            if job.arguments.get("micro_batch", 0) > 2:
-                said = "RuntimeError: GET was unable to find an engine to execute this computation"
-                return [RankOutcome(0, "crashed", error=said)]
-            return self.server.call(job)
+    def lack_engines(job: Job) -> list[RankOutcome] | None:
+        if job.arguments.get("micro_batch", 0) <= 2:
+            return None
+        error = "RuntimeError: GET was unable to find an engine to execute this computation"
+        return [RankOutcome(0, "crashed", error=error)]
 
-    server: Any = LacksEngines(fork_server)
+    server = ScriptedServer(lack_engines, fork_server)
     record = ok(
         run_trial(Trial("convnext", "tiny", "naive", "cpu", 1), Bench(server, Stack(PACKAGES, None), None, tmp_path))
     )
     assert record.batch.micro_batch == 2
-    assert record.warnings == [
-        f"timing ran out of memory at micro batch {2 << record.batch.halvings}; it was reduced to 2"
-    ]
+    assert record.batch.halvings > 0
+    assert warnings(record)[0].startswith(f"timing ran out of memory at micro batch {2 << record.batch.halvings}, ")
 
 
-@dataclass
-class LacksMemory(InEnvironment):
+def lacking_memory(server: ForkServer, of_host: bool) -> ScriptedServer:
     """One whose ranks run out of memory while they time more than a micro batch of 2: of that of the host beside their
     GPU, as the kernel tells, or of their own."""
 
-    of_host: bool = True
+    def script(job: Job) -> list[RankOutcome] | None:
+        if job.arguments.get("micro_batch", 0) <= 2:
+            return None
+        error = "the kernel killed the process, as the host's memory ran out"
+        return [RankOutcome(0, "out_of_memory", error=error, of_host=of_host)]
 
-    def call(self, job: Job) -> list[RankOutcome]:
-        if job.arguments.get("micro_batch", 0) > 2:
-            said = "the kernel killed the process, as the host's memory ran out"
-            return [RankOutcome(0, "out_of_memory", error=said, of_host=self.of_host)]
-        return self.server.call(job)
+    return ScriptedServer(script, server)
 
 
 def test_a_trial_ends_in_time_at_every_size_that_it_falls_back_to(fork_server: ForkServer, tmp_path: Path) -> None:
-    @dataclass
-    class Recording(LacksMemory):
-        def call(self, job: Job) -> list[RankOutcome]:
-            self.jobs.append(job)
-            return super().call(job)
-
-    server: Any = Recording(fork_server, of_host=False)
+    server = lacking_memory(fork_server, of_host=False)
     trial, until = Trial("vit", "tiny", "naive", "cpu", 1, steps=1), time.monotonic() + 100
     ok(run_trial(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path), until=until))
     assert [job.arguments.get("micro_batch") for job in server.jobs] == [None, 16, 8, 4, 2]
@@ -814,7 +787,7 @@ def test_a_host_that_lacks_memory_while_timing_is_reported_and_no_smaller_micro_
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     trial = Trial("vit", "tiny", "naive", "cpu", 1)
-    lacking: list[Any] = [LacksMemory(fork_server, of_host=of_host) for of_host in (True, False)]
+    lacking = [lacking_memory(fork_server, of_host) for of_host in (True, False)]
     of_host, own = (run_trial(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)) for server in lacking)
     assert (of_host.status, of_host.host_ran_out, of_host.batch.halvings) == ("out_of_memory", True, 0)
     assert re.fullmatch(
@@ -822,30 +795,21 @@ def test_a_host_that_lacks_memory_while_timing_is_reported_and_no_smaller_micro_
         of_host.reason,
     )
     assert of_host.remedy.startswith("needs more memory of the host: ")
-    assert (of_host.batch.micro_batch, of_host.derived.true_days, of_host.warnings) == (None, None, [])
+    assert (of_host.batch.micro_batch, of_host.derived.true_days, warnings(of_host)) == (None, None, [])
     assert (ok(own).batch.micro_batch, own.host_ran_out) == (2, False)
 
 
 def test_what_a_killed_compiler_left_is_compiled_again(
     fork_server: ForkServer, in_ranks: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
-    @dataclass
-    class CutShort(InEnvironment):
-        cleaned: int = 0
+    def cut_short(job: Job) -> list[RankOutcome] | None:
+        fails = job.arguments.get("compiled") and not server.cleaned
+        return [RankOutcome(0, "crashed", error="OSError: file too short")] if fails else None
 
-        def call(self, job: Job) -> list[RankOutcome]:
-            if job.arguments.get("compiled") and not self.cleaned:
-                return [RankOutcome(0, "crashed", error="OSError: file too short")]
-            return self.server.call(job)
-
-        def clean_build_caches(self) -> int:
-            self.cleaned += 1
-            return 1
-
-    server: Any = CutShort(fork_server)
+    server = ScriptedServer(cut_short, fork_server, removable=1)
     bench = Bench(server, Stack(PACKAGES, None), None, tmp_path)
     record = ok(run_trial(Trial("vit", "tiny", "free_lunch", "cpu", 1), bench))
-    assert (record.as_run.compiled, record.warnings, server.cleaned) == (True, [], 1)
+    assert (record.as_run.compiled, warnings(record), server.cleaned) == (True, [], 1)
 
     variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     assert in_ranks("compiled_sum", variables=variables) == [3.0]
@@ -888,7 +852,8 @@ def test_tf32_that_is_asked_for_and_does_not_run_is_reported(fork_server: ForkSe
         [outcome] = fork_server.call(job)
         [step] = [report.first_step for report in outcome.reports if report.first_step is not None]
         assert not step.as_run.tf32, "a CPU has none"
-        assert [warning.partition(",")[0] for warning in step.warnings] == ["asked for TF32"] * tf32
+        record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok", as_run=step.as_run)
+        assert [warning.partition(",")[0] for warning in warnings(record)] == ["asked for TF32"] * tf32
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 
 from repro.machine.cluster import launched
+from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
 from repro.measure.nodes import Leader, follow
-from repro.measure.server import Job
 
 CODE = 7
 

@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..models.recipe import Recipe
+from ..record import SLOW_SCAN
 
 
 class Clock:
@@ -65,7 +66,6 @@ _ADAMS_WAYS = {
     "_foreach_addcdiv_": "foreach",
     "addcdiv_": "tensor by tensor",
 }
-SLOW_SCAN = "slow scan (transformers)"
 
 
 class Watch(TorchDispatchMode):

@@ -27,8 +27,8 @@ from repro.machine.stack import process_environment
 
 from ..machine.processes import MARK, end_with, kill_marked
 from ..models import custom
+from .jobs import Job, RankOutcome
 from .method import MethodFile
-from .server import Job, RankOutcome
 
 # Loading the stack takes 5 to 60 s from a disk, and minutes from a network file system at the first time.
 LOADING_SECONDS = 600.0
@@ -196,6 +196,11 @@ class ForkServer:
                 kill_marked(self._mark)  # what it could not end itself
             self._process = None
         shutil.rmtree(self._temporary, ignore_errors=True)
+
+    @property
+    def lost(self) -> str:
+        """Return why no more jobs can run: a server that died starts again."""
+        return ""
 
     @contextlib.contextmanager
     def _talking(self) -> Iterator[Connection]:

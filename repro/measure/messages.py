@@ -15,9 +15,8 @@ from repro.datafile import NotAsDeclaredError, from_json, parse
 from repro.paper.settings import Settings
 
 from .. import models
+from .jobs import PARTS, Job, Measured, RankOutcome
 from .launcher import ServerDiedError
-from .rank_reports import PARTS, Measured
-from .server import Job, RankOutcome
 
 T = TypeVar("T")
 

@@ -24,10 +24,10 @@ from repro.machine.environment import commit
 from repro.machine.packages import PACKAGES
 
 from . import messages
+from .jobs import Job, RankOutcome
 from .launcher import ForkServer, ServerDiedError, StackError
 from .messages import ForeignError, Hello, PhaseOutcomes, PhaseRequest
 from .method import MethodFile, methods_text
-from .server import Job, RankOutcome
 
 T = TypeVar("T")
 

@@ -26,11 +26,11 @@ from .. import models
 from ..models.recipe import Recipe, Scale, divisors
 from . import engine
 from .batches import random_batch, to_device
-from .clock import SLOW_SCAN, Clock, Watch, kernel_path, optimizer_path, synchronised, wait
+from .clock import Clock, Watch, kernel_path, optimizer_path, synchronised, wait
+from .jobs import PARTS, FirstStep, Measured, Report
 from .memory import Peak
 from .probes import NotCountedError, profiled
 from .rank import SEED, STACK_STARTED, Rank
-from .rank_reports import PARTS, FirstStep, Measured, Report
 
 _LOSSES = 4  # of the first micro-steps: enough to distinguish other numerics from rounding
 _LEAST_SECONDS = 1.0  # of work for an energy counter that moves every 0.1 s
@@ -89,28 +89,22 @@ def _report_what_ran(
     """Check the wrapper, its shards, the kernels and TF32 against what was asked for; report them and the optimizer
     that updates."""
     built.check()
-    path = kernel_path(model, watch)
     held = built.held()
-    ran_tf32, warnings = engine.runs_tf32(rank.device), list(built.warnings)
+    ran_tf32 = engine.runs_tf32(rank.device)
     if ran_tf32 and not tf32:
         raise engine.WrongWrapperError("fp32 products ran in TF32 unasked: is NVIDIA_TF32_OVERRIDE set?")
-    if tf32 and not ran_tf32:
-        warnings.append("asked for TF32, fp32 products ran without: is NVIDIA_TF32_OVERRIDE set?")
-    if wanted.free_lunch and path == SLOW_SCAN:
-        none = f"a CPU has none of {model.name}'s custom kernels"
-        warnings.append(f"{none}: what ran is the slow path that naive settings take")
     ran = replace(
         AsRun.asked(model, wanted, compiles(model, wanted), tf32),
         precision=built.precision,
         wrapper=built.wrapper,
         optimizer=optimizer_path(built.adam, watch),
-        kernel_path=path,
+        kernel_path=kernel_path(model, watch),
         tf32=ran_tf32,
         weights=built.total,
         weights_held=held.weights,
         moments_held=held.moments,
     )
-    rank.report(Report(first_step=FirstStep(ran, STACK_STARTED, warnings)))
+    rank.report(Report(first_step=FirstStep(ran, STACK_STARTED)))
 
 
 def measure(

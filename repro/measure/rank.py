@@ -14,9 +14,9 @@ from repro.machine import nvml
 from repro.machine.host import usable_cpus
 
 from .interleaving import TimeSlot
+from .jobs import Report
 from .memory import CpuUse, limit_memory
 from .method import MethodFile
-from .rank_reports import Report
 
 if TYPE_CHECKING:
     import torch

@@ -20,11 +20,10 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from repro.console import ROOT, one_line
 from repro.formats import end_of
@@ -34,68 +33,15 @@ from repro.machine.imports import imports
 
 from ..machine.processes import adopt_orphans, end_with, go_on_without_parent
 from ..models import custom
-from ..models.custom import CustomModel
-from ..record import GpuState
+from .jobs import Job, RankOutcome
 from .memory import busy_cpus, is_out_of_memory, is_the_hosts, lost_a_compiler
-from .method import MethodError, MethodFile, UnfitError
+from .method import MethodError, UnfitError
 from .rank import Rank
-from .rank_reports import Report
 
 _GRACE_SECONDS = 3.0  # for the other ranks to report once one has failed
 _LOOK_SECONDS = 1.0  # between two checks of silent ranks
 _GLANCE_SECONDS = 0.005  # and of ranks that are about to end
 _BEGIN, _END = 12_000, 4_000  # characters kept of a traceback's beginning, with a compiler's first error, and end
-
-
-@dataclass(frozen=True)
-class Job:
-    """A call for every rank: `call` is "module:function", run as function(rank, **arguments).
-
-    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `scheduler` is the address of the
-    scheduler that interleaves this job with others. With `projected` the other ranks of `world` are never started, and
-    collectives return at once; `set_aside` are bytes of each GPU that they leave free. The sender fills in the rest:
-    `world` counts the ranks of all nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`:
-    a file's absolute path on one machine, else tcp://HOST:PORT/PREFIX#ADDRESS, keys of the nodes' store and this node's
-    own address. `own` is the recipe of one's own that the arguments name. `methods` are the user's, which settings may
-    name: the fork server's client knows their files from its command line.
-    """
-
-    call: str
-    arguments: dict[str, Any]
-    ranks: int
-    log: str
-    timeout: float
-    cuda: bool = False
-    memory: int | None = None
-    scheduler: str | None = None
-    projected: bool = False
-    set_aside: int = 0
-    methods: tuple[MethodFile, ...] = ()
-    rendezvous: str = ""
-    world: int = 0
-    first: int = 0
-    sent: float = field(default_factory=time.time)
-    own: CustomModel | None = None
-
-
-@dataclass
-class RankOutcome:
-    """The result of one rank: `ok` with a value, `out_of_memory`, `unsupported` or `crashed` with the error,
-    `timed_out`, or `stopped`, by another rank's failure or by the client. `error` is one line, `reports` are in their
-    order, `failed` is the seconds from sending the job to an error. `of_host` marks memory that ran out on the host of
-    a GPU, `gpu_state` is what the GPU reported then. `busy_cpus` are those that other processes kept busy on its
-    machine while the ranks there timed something; None where nothing was timed, or the job was interleaved."""
-
-    rank: int
-    status: str = ""
-    value: Any = None
-    error: str = ""
-    traceback: str = ""
-    failed: float = 0.0
-    of_host: bool = False
-    gpu_state: GpuState | None = None
-    busy_cpus: float | None = None
-    reports: list[Report] = field(default_factory=list)
 
 
 def _rank_process(job: Job, local: int, group: int, pipe: Connection, server: int, kills: int) -> NoReturn:
@@ -297,8 +243,6 @@ def serve(client: Connection, modules: Sequence[str] = stack.PRELOADED) -> None:
 
 
 if __name__ == "__main__":
-    from repro.measure.server import serve  # its classes are then those that the client knows, not __main__'s
-
     with contextlib.suppress(EOFError, ConnectionError):  # the client has gone
         serve(Connection(int(sys.argv[1])), modules=sys.argv[3:] or stack.PRELOADED)
     shutil.rmtree(sys.argv[2], ignore_errors=True)  # its temporary files: the client may have been killed

@@ -8,17 +8,17 @@ from statistics import median
 from typing import Any
 
 from .. import models
-from ..formats import counted, first, from_to, significant
+from ..formats import counted, first, significant
 from ..machine.devices import Device
 from ..paper.arithmetic import by_place
 from ..paper.gpus import most_like
 from ..paper.settings import NAIVE
 from ..paper.tables import Table
 from ..record import Record
-from ..validity import Answer, cpu_disturbance
+from ..trial_warnings import warnings
+from ..validity import Answer
 
 GIB = 2**30
-_DISTURBED = 2.0  # slowest over fastest round, above which another process is likely
 
 
 @dataclass(frozen=True)
@@ -137,20 +137,7 @@ def notes_on(record: Record) -> list[str]:
     of_part = record.modern is not None and record.status == "unsupported"  # the ablation has the reason
     if not answer.was_timed and answer is not Answer.SKIPPED and not of_part:
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
-    about += record.warnings
-    if (others := cpu_disturbance(record.observed.busy_cpus)) is not None:
-        about.append(f"{others} while it was timed: its steps may have taken longer than alone")
-    return about + _noise_note(record)
-
-
-def _noise_note(record: Record) -> list[str]:
-    """Return a note where rounds of the same step, or both clocks of a CPU, differ by more than a factor of two."""
-    seconds = list(record.derived.step_rounds)
-    if record.device == "cpu" and record.derived.synchronised_step is not None:
-        seconds.append(record.derived.synchronised_step)
-    if not seconds or max(seconds) <= _DISTURBED * min(seconds):
-        return []
-    return [f"its steps took {from_to(seconds)} s: what else ran on this machine?"]
+    return about + warnings(record)
 
 
 def projection_errors(records: Sequence[Record]) -> list[str]:

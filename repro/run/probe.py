@@ -10,9 +10,9 @@ from pathlib import Path
 from ..console import UserError, say
 from ..machine.devices import Device, name_of
 from ..machine.host import host
-from ..measure.launcher import ForkServer, ServerDiedError
-from ..measure.server import Job, RankOutcome
-from ..measure.trial import Bench
+from ..measure.jobs import Job, RankOutcome
+from ..measure.launcher import ServerDiedError
+from ..measure.trial import Bench, Server
 from ..paper.gpus import Gpu
 from ..predict.fits import Probes, load_probes
 from ..predict.hardware import Probed
@@ -21,7 +21,7 @@ from .plan import counts_up_to
 _SECONDS = 300.0
 
 
-def probe(server: ForkServer, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
+def probe(server: Server, devices: Sequence[Device], counts: Iterable[int], log: Path) -> Probes:
     """Probe each of these counts of devices working at once, and take the slowest device. An empty `devices` means
     processes on the CPU. Raise UserError where a probe fails."""
     found, memory, busy = {}, [], []
@@ -80,7 +80,7 @@ def _probes(bench: Bench, devices: Sequence[Device], folder: Path, counts: Seque
 
 
 def _outcomes(
-    server: ForkServer, devices: Sequence[Device], count: int, log: Path, probe: str = "probe"
+    server: Server, devices: Sequence[Device], count: int, log: Path, probe: str = "probe"
 ) -> list[RankOutcome]:
     """Return the outcome of the probe on each of `count` devices that work at once. Raise UserError where one fails."""
     job = Job(

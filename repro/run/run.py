@@ -70,11 +70,11 @@ class Run:
         self._packages = installed_packages()
         self._variables = trial_environment(self.devices)
         log = self.results.logs / "server.log"
-        server = ForkServer(log, self._variables, methods=methods)
+        self._server = ForkServer(log, self._variables, methods=methods)
         if node is not None:
-            server = Leader(node, every_device(self.devices), log, self._variables, methods=methods)
+            self._server = Leader(node, every_device(self.devices), log, self._variables, methods=methods)
         self.bench = Bench(
-            server=server,
+            server=self._server,
             stack=environment.stack(self.devices, self._packages),
             gpu=gpu_of(self.devices),
             logs=self.results.logs,
@@ -88,7 +88,7 @@ class Run:
         if any(self.results.folder.glob(TRAININGS)):
             raise UserError(f"{self.results.folder} holds trainings of repro lab; name another folder with --out")
         with contextlib.ExitStack() as opened:
-            opened.enter_context(self.bench.server)  # first: where nodes are refused a new folder stays unmade
+            opened.enter_context(self._server)  # first: where nodes are refused a new folder stays unmade
             opened.enter_context(self.results)
             self.results.keep_recipes(self.options.models)
             folder, problems = self.results.folder, list[Problem]()
@@ -115,7 +115,7 @@ class Run:
 
     def _keep_imports(self) -> None:
         """Does the same once the stack has said what it imported, and says on stderr what came from elsewhere."""
-        imports = self.bench.server.imports
+        imports = self._server.imports
         if imports is None or imports is self._imports:
             return
         self._imports = imports
@@ -126,8 +126,8 @@ class Run:
 
     def end(self, code: int) -> None:
         """Has the other nodes, where there are some, end with this exit code."""
-        if isinstance(self.bench.server, Leader):
-            self.bench.server.code = code
+        if isinstance(self._server, Leader):
+            self._server.code = code
 
     def choose(self, trials: Iterable[Trial]) -> None:
         """Measure these of its trials alone."""
@@ -209,7 +209,7 @@ class Run:
             return self.keep(self._multiplied(trial, self.projection))
         try:
             bench = self._bench_of(trial)
-            record = run_trial(trial, bench, alone=trial.micro_batch is not None, until=self._deadline)
+            record = run_trial(trial, bench, fixed_size=trial.micro_batch is not None, until=self._deadline)
         except KeyboardInterrupt:
             reason, remedy = "the run was interrupted", "run it again"
             tf32 = support.uses_tf32(Settings.parse(trial.settings), self.bench.stack)

@@ -10,8 +10,8 @@ from pathlib import Path
 from repro import models
 from repro.machine.nvml import visible_devices
 from repro.machine.stack import trial_environment
+from repro.measure.jobs import Job, RankOutcome
 from repro.measure.launcher import ForkServer
-from repro.measure.server import Job, RankOutcome
 from repro.models.recipe import Scale
 
 _SECONDS = 900.0  # of a job

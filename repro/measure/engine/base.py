@@ -48,7 +48,6 @@ class Engine(ABC):
     wrapper: str
     optimizer: Any
     precision: str
-    warnings: tuple[str, ...] = ()
     _own = False  # whether the optimizer is a method's
 
     def __init__(

