@@ -283,11 +283,11 @@ MUTANTS = {
         "return max(max(report.fits or 0",
         "tests/test_trial.py -k 'goes_up_from_its_start or ranks_are_reported'",
     ),
-    "turns-for-others": Mutant(
+    "built-while-others-are-timed": Mutant(
         "repro/measure/interleaving.py",
-        "stat.S_IMODE(made.st_mode) & 0o077:",
-        "stat.S_IMODE(made.st_mode) & 0o007:",
-        "tests/test_interleaving.py -k may_enter",
+        "while not futures[-1].done() and not self._admit(_GLANCE_SECONDS):",
+        "while False:",
+        "tests/test_interleaving.py -k none_is_built",
     ),
     "a-turn-for-ever": Mutant(
         "repro/measure/interleaving.py",

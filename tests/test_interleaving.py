@@ -199,27 +199,13 @@ def test_processes_meet_in_a_folder_of_their_user_alone_whatever_its_name(
     assert list((tmp_path / name).iterdir()) == []
 
 
-@pytest.mark.parametrize("mode", [0o710, 0o701, 0o720, 0o702])
-def test_a_folder_that_others_may_enter_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int) -> None:
-    def made(prefix: str) -> str:
-        folder = tmp_path / prefix
-        folder.mkdir()
-        folder.chmod(mode)
-        return str(folder)
-
-    monkeypatch.setattr(tempfile, "mkdtemp", made)
-    with pytest.raises(UserError, match="others may enter it"):
-        Scheduler()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_where_no_socket_can_be_made_the_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def bind(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
     monkeypatch.setattr(socket, "socket", type("Unsupported", (socket.socket,), {"bind": bind}))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(UserError, match=rf"^{tmp_path}: no folder and socket .*not supported.* in TMPDIR$"):
+    with pytest.raises(UserError, match=rf"^{tmp_path}: no socket .*not supported.* in TMPDIR$"):
         Scheduler()
     assert list(tmp_path.iterdir()) == []
 

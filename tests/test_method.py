@@ -70,7 +70,7 @@ def asked(*methods: str) -> list[str]:
     [
         (["--with", "gone.py:fast"], "gone.py cannot be read: No such file or directory"),
         (["--with", "methods"], "expected FILE.py:METHOD, such as examples/methods.py:chunked_loss"),
-        (["--with", f"{EXAMPLES}:chunked"], "methods.py defines no chunked; it defines chunked_loss"),
+        (["--with", f"{EXAMPLES}:chunked"], "methods.py defines no chunked; did you mean chunked_loss?"),
         (["--with", f"{EXAMPLES}:zero_3"], "'zero_3' is no name for a method: expected up to 40 letters"),
         (["--with", f"{EXAMPLES}:fused_adamw+fused_adamw"], "fused_adamw+fused_adamw is named twice; name each once"),
         (["--with", f"{EXAMPLES}:fused_adamw", "--methods", "naive"], "--with adds methods to free lunch"),

@@ -14,11 +14,10 @@ import os
 import select
 import shutil
 import socket
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -41,17 +40,14 @@ class Scheduler:
         self._listener = socket.socket(socket.AF_UNIX)
         self._waiting: list[socket.socket] = []
         try:
-            made = os.lstat(self.address)
-            if made.st_uid != os.getuid() or stat.S_IMODE(made.st_mode) & 0o077:
-                raise OSError("others may enter it")
             with _socket_in(self.address) as place:
                 self._listener.bind(place)
             self._listener.listen()
         except OSError as error:
             self.close()
             raise UserError(
-                f"{tempfile.gettempdir()}: no folder and socket of this user alone can be made there ({error}), by "
-                "which processes are interleaved; name another folder for temporary files in TMPDIR"
+                f"{tempfile.gettempdir()}: no socket can be made there ({error}), by which processes are interleaved; "
+                "name another folder for temporary files in TMPDIR"
             ) from None
 
     def __enter__(self) -> Scheduler:
@@ -68,14 +64,25 @@ class Scheduler:
 
     def run_in_turns(self, works: Sequence[Callable[[], T]], stops: Sequence[Callable[[], None]]) -> list[T]:
         """Return the results of all works, each of which is to run one job that is interleaved here. They begin one
-        after the other, so that none is built while another is timed. `stops` end them where this is interrupted."""
+        after the other, so that none is built while another is timed. `stops` end them where this is interrupted.
+
+        The order is fixed. An alternating one would schedule the first and the last process twice in a row, the second
+        time with warm caches, and those in the middle never.
+        """
         with ThreadPoolExecutor(len(works)) as pool:
             try:
                 futures = []
                 for work in works:
                     futures.append(pool.submit(work))
-                    self._await(futures[-1])
-                self._give(futures)
+                    while not futures[-1].done() and not self._admit(_GLANCE_SECONDS):
+                        pass
+                while not all(future.done() for future in futures):
+                    self._admit(0 if self._waiting else _GLANCE_SECONDS)  # a work may retry in another process
+                    for process in list(self._waiting):
+                        time.sleep(_PAUSE_SECONDS)
+                        if not _had_its_turn(process):
+                            self._waiting.remove(process)
+                            process.close()
                 return [future.result() for future in futures]
             except BaseException:
                 self.close()
@@ -83,28 +90,12 @@ class Scheduler:
                     stop()
                 raise
 
-    def _await(self, work: Future[T]) -> None:
-        """Wait until one more process waits for its turn, or the work has ended without one."""
-        while not work.done() and not self._admit(_GLANCE_SECONDS):
-            pass
-
     def _admit(self, seconds: float) -> bool:
         """Accept a process that connects within this time; return False where none does."""
         if not select.select([self._listener], [], [], seconds)[0]:
             return False
         self._waiting.append(self._listener.accept()[0])
         return True
-
-    def _give(self, works: Sequence[Future[T]]) -> None:
-        """Schedule in a fixed order until all works have ended. An alternating order would schedule the first and the
-        last process twice in a row, the second time with warm caches, and those in the middle never."""
-        while not all(work.done() for work in works):
-            self._admit(0 if self._waiting else _GLANCE_SECONDS)  # a work may retry in another process
-            for process in list(self._waiting):
-                time.sleep(_PAUSE_SECONDS)
-                if not _had_its_turn(process):
-                    self._waiting.remove(process)
-                    process.close()
 
 
 def _had_its_turn(process: socket.socket) -> bool:

@@ -75,7 +75,8 @@ class RankOutcome:
     `timed_out`, or `stopped`, by another rank's failure or by the client. `error` is one line, `reports` are in their
     order, `failed` is the seconds from sending the job to an error. `of_host` marks memory that ran out on the host of
     a GPU, `gpu_state` is what the GPU reported then. `busy_cpus` are those that other processes kept busy on its
-    machine while the ranks there timed something; None where nothing was timed, or the job was interleaved."""
+    machine while the ranks there timed something; None where nothing was timed, or the job was interleaved. The
+    status is empty as long as the rank runs."""
 
     rank: int
     status: str = ""

@@ -1,27 +1,22 @@
-"""Messages between the nodes of a run: JSON in which every field is checked. A node is asked for one of four phases, by
-its name, and never for a function."""
+"""Messages between the nodes of a run: JSON whose fields are checked by their types, as nothing from a network is to be
+unpickled. A node is asked for one of four phases, by its name, and never for a function."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
-from repro.console import UserError
 from repro.datafile import NotAsDeclaredError, from_json, parse
-from repro.paper.settings import Settings
 
-from .. import models
-from .jobs import PARTS, Job, Measured, RankOutcome
+from .jobs import Job, RankOutcome
 from .launcher import ServerDiedError
 
 T = TypeVar("T")
 
 MOST_BYTES = 1 << 24  # of one message: hundreds of times those of the longest trial
-_MOST = 1 << 40  # upper bound of a count
 _ENDS = ("ok", "out_of_memory", "unsupported", "crashed", "timed_out", "stopped")  # statuses of a rank
 _PHASES = "repro.measure.phases:"
 
@@ -58,21 +53,11 @@ class PhaseRequest:
 
     def job(self, logs: Path, most_ranks: int, cuda: bool) -> Job:
         """Return the job, which logs into this folder. Raises ForeignError for what no run asks this node for."""
-        try:
-            given: Any = from_json(_signature(self.phase)[0], self.arguments)
-            if hasattr(given, "recipe"):
-                models.find(given.recipe, given.scale)
-                Settings.parse(given.settings)
-        except (NotAsDeclaredError, UserError) as error:
-            raise ForeignError(f"this node was asked for what no run asks for: {error}") from None
-        arguments = asdict(given)
-        counts = [each + (name == "trained") for name, each in arguments.items() if type(each) is int]
-        if (
-            not all(0 < count < _MOST for count in (*counts, 1 if self.memory is None else self.memory))
-            or not (0 < self.ranks <= most_ranks and 0 <= self.timeout < _MOST)
-            or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+,-]{0,250}\.log", self.log)
-        ):
-            raise ForeignError(f"this node was asked for what no run asks for: {json.dumps(asdict(self)):.200}")
+        arguments = asdict(_typed(_signature(self.phase)[0], self.arguments))
+        if not 0 < self.ranks <= most_ranks:
+            raise ForeignError(f"this node was asked for {self.ranks} processes, and has room for {most_ranks}")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+,-]{0,250}\.log", self.log):
+            raise ForeignError(f"this node was asked to write {self.log!r:.80}, which names no log")
         log = str(logs / self.log)
         return Job(_PHASES + self.phase, arguments, self.ranks, log, self.timeout, cuda=cuda, memory=self.memory)
 
@@ -86,7 +71,6 @@ class PhaseOutcomes:
 
     def checked(self, job: Job, rank: int) -> list[RankOutcome]:
         """Return the outcomes of node `rank`. Raises ForeignError where they are none of the job's, or an error."""
-        steps = job.arguments.get("steps", 0)
         if self.error:
             raise ForeignError(self.error)
         if [each.rank for each in self.outcomes] != list(range(job.ranks * rank, job.ranks * (rank + 1))):
@@ -95,12 +79,7 @@ class PhaseOutcomes:
             if each.status not in _ENDS:
                 raise ForeignError(f"{each.status:.60} is no way for a rank to end")
             if each.status == "ok":
-                each.value = _result(job, each.value, steps)
-            for report in each.reports:
-                if (report.fits is None) != (report.peak is None):
-                    raise ForeignError("half a report")
-                if report.authors is not None:
-                    _check_rounds(report.authors, ("with", "update"), steps)
+                each.value = _typed(_signature(job.call.removeprefix(_PHASES))[1], each.value)
         return self.outcomes
 
 
@@ -114,7 +93,16 @@ def decode(kind: type[T], text: bytes) -> T:
     if len(text) > MOST_BYTES:
         raise ForeignError(f"a message of {len(text):,} bytes")
     try:
-        return from_json(kind, parse(text))
+        plain = parse(text)
+    except NotAsDeclaredError as error:
+        raise ForeignError(str(error)) from None
+    return _typed(kind, plain)
+
+
+def _typed(kind: type[T], plain: Any) -> T:
+    """Return plain data as this type. Raises ForeignError where they are none."""
+    try:
+        return from_json(kind, plain)
     except NotAsDeclaredError as error:
         raise ForeignError(str(error)) from None
 
@@ -125,21 +113,3 @@ def _signature(phase: str) -> tuple[type, Any]:
 
     hints = get_type_hints(getattr(phases, phase))
     return make_dataclass(phase, [each for each in hints.items() if each[0] not in ("rank", "return")]), hints["return"]
-
-
-def _result(job: Job, plain: Any, steps: int) -> Any:
-    try:
-        result = from_json(_signature(job.call.removeprefix(_PHASES))[1], plain)
-    except NotAsDeclaredError as error:
-        raise ForeignError(str(error)) from None
-    if isinstance(result, Measured):
-        for times in (result.host, result.device, result.synchronised):
-            _check_rounds(times, PARTS, steps)
-        if job.arguments["check_extrapolation"] and len(result.whole_steps) != steps:
-            raise ForeignError(f"it timed {len(result.whole_steps)} whole steps of {steps}")
-    return result
-
-
-def _check_rounds(times: Mapping[str, Sequence[float]], parts: Sequence[str], steps: int) -> None:
-    if times.keys() != {*parts} or any(len(each) != steps or min(each, default=0.0) < 0 for each in times.values()):
-        raise ForeignError(f"its times are not those of {steps} rounds")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,10 +87,10 @@ def methods_of(given: Sequence[str]) -> tuple[tuple[Added, ...], tuple[MethodFil
         path, _, names = text.rpartition(":")
         if not path.endswith(".py") or not names:
             raise UserError(f"--with {text}: expected FILE.py:METHOD, such as {EXAMPLE}")
-        sha256, defined = _read(Path(path), f"--with {text}")
+        sha256, known = _read(Path(path), f"--with {text}")
         together = tuple(names.split("+"))
         for name in together:
-            _check_name(name, path, defined, f"--with {text}")
+            _check_name(name, path, known, f"--with {text}")
             found = MethodFile(name, str(Path(path).resolve()), sha256)
             if files.setdefault(name, found) != found:
                 raise UserError(f"--with {text}: {files[name].path} has a method {name}, too; rename one of them")
@@ -101,48 +100,27 @@ def methods_of(given: Sequence[str]) -> tuple[tuple[Added, ...], tuple[MethodFil
     return tuple(added.values()), tuple(files.values())
 
 
-def _read(path: Path, option: str) -> tuple[str, dict[str, bool]]:
-    """Return the hash of a Python file and the names that it defines at its top level, without running it, with whether
-    they are imported."""
+def _read(path: Path, option: str) -> tuple[str, tuple[str, ...]]:
+    """Return the hash of a Python file and the names that its top level uses or defines, without running it."""
     try:
         source = path.read_bytes()
-        tree = ast.parse(source)
+        return hashlib.sha256(source).hexdigest(), compile(source, path, "exec").co_names
     except OSError as error:
         raise UserError(f"{option}: {path} cannot be read: {error.strerror}") from None
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise UserError(f"{option}: {path}{line} is no Python: {getattr(error, 'msg', error)}") from None
-    return hashlib.sha256(source).hexdigest(), dict(_defined(tree.body))
 
 
-def _defined(body: Iterable[ast.stmt]) -> Iterator[tuple[str, bool]]:
-    """Yield the names that these statements define, also under `if` and `try`, with whether they import them."""
-    for statement in body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            yield from (
-                (each.id, False) for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)
-            )
-        elif isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            yield statement.name, False
-        elif isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from ((alias.asname or alias.name, True) for alias in statement.names)
-        elif isinstance(statement, ast.If | ast.Try):
-            yield from _defined([*statement.body, *statement.orelse])
-
-
-def _check_name(name: str, path: str, defined: dict[str, bool], option: str) -> None:
+def _check_name(name: str, path: str, names: Sequence[str], option: str) -> None:
     if not _NAME.fullmatch(name) or name in WORDS:
         raise UserError(
             f"{option}: {name!r} is no name for a method: expected up to 40 letters, digits and _, and no word of the "
             "paper's settings, such as zero_3"
         )
-    if name not in defined:
-        public = [
-            each for each, imported in defined.items() if not (imported or each.startswith("_") or each.isupper())
-        ]
-        suggested = suggest_names(name, public) or public
-        there = f"; it defines {listing(suggested[:5])}" if suggested else ""
+    if name not in names:
+        meant = suggest_names(name, [each for each in names if not each.startswith("_")])
+        there = f"; did you mean {listing(meant[:5])}?" if meant else ""
         raise UserError(f"{option}: {Path(path).name} defines no {name}{there}")
 
 
