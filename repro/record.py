@@ -131,7 +131,7 @@ def _step_watts(record: Record, device: list[StepTimes], accumulation: int) -> l
 
 
 # `not_measured` is no outcome of a trial: validity.py gives it to a record that the folder does not support.
-Origin = Literal["measured", "projected"]
+Origin = Literal["measured", "projected", "released"]  # released: the authors' raw results, in no results folder
 Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped", "not_measured"]
 
 

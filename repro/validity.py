@@ -175,6 +175,8 @@ def contradiction(record: Record) -> str | None:
 
 def _contradiction_of_projection(record: Record) -> str | None:
     """Describe a contradiction in what a record says of devices that did not compute."""
+    if record.origin == "released":
+        return "its origin is released, which only the authors' archive has"
     if (record.origin == "projected") != (record.measured_on is not None):
         return f"its origin is {record.origin}, and yet measured_on is {json.dumps(record.measured_on)}"
     if record.measured_on is not None and not 0 < record.measured_on < record.world:

@@ -24,6 +24,7 @@ LAYERS = (
     ("repro.machine", "repro.record"),
     ("repro.validity",),
     ("repro.trial_warnings",),
+    ("repro.released",),
     ("repro.measure", "repro.predict"),
     ("repro.run",),
     ("repro.money", "repro.train"),
@@ -113,7 +114,7 @@ def counts() -> str:
 # Files and folders of each part, and apart from them what is newer.
 PARTS = {
     "predicting": (
-        *("models", "repro/predict", "repro/paper", "repro/export", "repro/train", "repro/parts.py"),
+        *("models", "repro/predict", "repro/paper", "repro/released", "repro/export", "repro/train", "repro/parts.py"),
         *("benchmarks", "tools"),
     ),
     "answers": (

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
+import pickletools
 import re
 import subprocess
+import tarfile
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +19,9 @@ import pytest
 from repro import files
 from repro.console import UserError
 from repro.machine.build_cache import build_cache
+from repro.released import archive
 from repro.report.html import h
+from tests import released_archive as released
 from tests.command_line import ROOT, process, record, refusal, repro, results_folder
 from tests.price_files import gpu_table, prices, rental_table
 
@@ -264,3 +269,115 @@ def test_a_temporary_build_cache_is_its_users_alone(tmp_path: Path, monkeypatch:
     finally:
         os.umask(before)
     assert build_cache().stat().st_mode & 0o777 == 0o700
+
+
+# The authors' archive, or what is named so
+
+MARK = b"import pathlib; pathlib.Path('ran').touch()"
+PICKLES = {
+    "GLOBAL": b"cbuiltins\nexec\n(S'" + MARK.replace(b"'", b'"') + b"'\ntR.",
+    "STACK_GLOBAL": b"\x80\x04\x8c\x08builtins\x8c\x04exec\x93\x8c" + bytes([len(MARK)]) + MARK + b"\x85R.",
+    "INST": b"(S'" + MARK.replace(b"'", b'"') + b"'\nibuiltins\nexec\n.",
+    "NEWOBJ": b"\x80\x02cbuiltins\nobject\n)\x81.",
+    "BUILD": b"\x80\x04}}b.",
+    "EXT1": b"\x80\x02\x82\x01.",
+    "BINPERSID": b"\x80\x04K\x01Q.",
+    "LONG_BINPUT": b"\x80\x04K\x01r\xff\xff\xff\x7f.",
+    "BINUNICODE8": b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    "LONG4": b"\x80\x04\x8b\xff\xff\xff\x7f.",
+    "FRAME": b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7fN.",
+}
+LAUGHS = (
+    b"\x80\x04}\x94" + b"".join(b"}\x94(K\x01h" + bytes([i]) + b"K\x02h" + bytes([i]) + b"u" for i in range(99)) + b"."
+)
+
+
+def archive_of(path: Path, value: bytes) -> Path:
+    """An archive in which the days of one setting are this pickle."""
+    results, steps = released.results(), released.steps(released.settings()[1])
+    results[steps.days] = gzip.compress(b"\x80\x04\x8c\x03001.\x80\x04\x89." + value)
+    return released.write(path / "artifacts.tar", results)
+
+
+@pytest.mark.parametrize("opcode", PICKLES)
+def test_a_pickle_in_the_authors_archive_runs_nothing(opcode: str, tmp_path: Path) -> None:
+    path = archive_of(tmp_path, PICKLES[opcode])
+    line = refusal("table", "1", "--measured", str(path), cwd=tmp_path)
+    assert released.steps(released.settings()[1]).days in line
+    assert not (tmp_path / "ran").exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["artifacts.tar"]
+
+
+def test_the_unpickler_refuses_every_class_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "_PLAIN_OPCODES", {opcode.name for opcode in pickletools.opcodes})
+    path = archive_of(tmp_path, PICKLES["STACK_GLOBAL"])
+    assert "asks for builtins.exec" in refusal("table", "1", "--measured", str(path), cwd=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_value_that_would_print_without_end_is_not_printed(tmp_path: Path) -> None:
+    assert "do not follow" in refusal("table", "1", "--measured", str(archive_of(tmp_path, LAUGHS)))
+
+
+def test_a_result_that_unpacks_without_end_is_refused(tmp_path: Path) -> None:
+    results, steps = released.results(), released.steps(released.settings()[1])
+    results[steps.days] = gzip.compress(bytes(2**20))
+    path = released.write(tmp_path / "artifacts.tar", results)
+    assert f"{steps.days}: its gzip is cut off, or unpacks to more than 4096 bytes" in refusal(
+        "table", "1", "--measured", str(path)
+    )
+
+
+def header(name: str = "x", type: bytes = tarfile.REGTYPE, size: int = 0, pax: bytes = b"") -> bytes:
+    """A tar's header, and the content of one before it for `pax`."""
+    found = tarfile.TarInfo(name)
+    found.type, found.size = type, size
+    before = b""
+    if pax:
+        before = header("pax", tarfile.XHDTYPE, len(pax)) + pax.ljust(512, b"\0")
+    return before + found.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (header("../cache/x"), "'../cache/x' leads out of it"),
+        (header("/cache/x"), "'/cache/x' leads out of it"),
+        (header("big", size=2**40), "more than 200,000 files or 4,294,967,296 bytes"),
+        (header("name", tarfile.GNUTYPE_LONGNAME, 2**31), "a header of its tar is sparse or too long"),
+        (header("pax", tarfile.XHDTYPE, 2**31), "a header of its tar is sparse or too long"),
+        (header("sparse", tarfile.GNUTYPE_SPARSE), "a header of its tar is sparse"),
+        (header(pax=b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"), "a header of its tar is sparse"),
+        (header(pax=b"15 size=-99999\n"), "damaged or cut off"),
+        (header("pax", tarfile.XGLTYPE) * 5000, "damaged or cut off"),
+        (header() * 4 + bytes(1024), "more than 3 files"),
+        (header("data", size=3000) + bytes(2**14), "more than"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_tar_that_would_fill_memory_or_lead_elsewhere_is_refused(
+    content: bytes, reason: str, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "3 files" in reason:
+        monkeypatch.setattr(archive, "_MOST_FILES", 3)
+    if reason == "more than":
+        monkeypatch.setattr(archive, "_MOST_UNPACKED", 4096)
+        monkeypatch.setattr(archive, "_CHUNK", 1024)
+    path = tmp_path / "tango_workspace.tgz"
+    path.write_bytes(gzip.compress(content) if packed else content)
+    assert reason in refusal("table", "1", "--measured", str(path))
+
+
+def test_a_folder_with_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "_MOST_FILES", 3)
+    (tmp_path / "cache").mkdir()
+    for number in range(5):
+        (tmp_path / "cache" / str(number)).touch()
+    assert "more than 3 files" in refusal("table", "1", "--measured", str(tmp_path))
+
+
+def test_a_run_cannot_call_its_records_released(tmp_path: Path) -> None:
+    folder = results_folder(tmp_path / "run", record("vit", "naive", 20.0), record("vit", "free_lunch", 10.0))
+    trials = folder / "trials.jsonl"
+    trials.write_text(trials.read_text().replace('"origin": "measured"', '"origin": "released"', 1))
+    assert "only the authors' archive has" in repro("table", "1", "--measured", str(folder)).stderr

@@ -28,6 +28,7 @@ from ..predict.hardware import Machine
 from ..predict.traces import of_stack
 from ..printout import add_output, people
 from ..record import BY_DAYS, CLOCKS, DEFAULT, Clock
+from ..report import released
 from ..report.grids import VERDICTS
 from ..report.tables import NUMBERS, TITLES, layout, rows
 from ..run.corrected import WORTH_SAYING, Corrected
@@ -69,9 +70,16 @@ def main(given: argparse.Namespace) -> int:
         raise UserError(f"table {given.number} --by {given.by}: Tables 1 and 4 alone hold days; name one of them")
     clock: Clock = given.by if by_clock else DEFAULT
     runs = measured(given.measured, clock) if given.measured is not None else None
+    archive = runs.released if runs else None
+    if runs and archive and not runs.records and given.by == "printed" and given.number in (*TABLES, "j"):
+        print(released.table(archive, given.number, given.format, given.all))
+        return 0
     if by_clock and of_days:
         return _by_clock(given, runs)
     found = rows(given.number, runs.records, runs.verdicts, clock) if runs else rows(given.number)
+    if archive and given.number in (*TABLES, "j"):
+        further = released.beside(archive, given.number)
+        found = [row | further[row["model"], row["gpu"], row["gpus"]] for row in found]
     if given.format in FOR_MACHINES:
         print(render(found, given.format))
     elif given.number not in TABLES:
@@ -115,7 +123,8 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
     if given.stack == "today":
         found = [_as_measured(row) for row in found]
     if given.format in FOR_MACHINES:
-        print(render([asdict(row) for row in found], given.format))
+        further = released.beside(runs.released if runs else None, given.number)
+        print(render([asdict(row) | further.get(row.place, {}) for row in found], given.format))
         return 0
     judged = {verdict.place: verdict for verdict in verdicts if verdict.table == given.number}
     shown = {row.place: _of_row(row, judged.get(row.place), modern) for row in found}

@@ -444,6 +444,7 @@ def _of_record(run: Reading, record: Record) -> Measurement | None:
     fits = feasible(record)
     if fits is None:
         return None
+    assert record.origin != "released"  # no run has such a record
     derived = record.derived
     packages = run.environment.packages or {}
     names = ("torch", "transformers" if isinstance(record.recipe_and_settings[0].inputs, Text) else "timm")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__, datafile, files
 from ..console import UserError, say
@@ -31,6 +31,9 @@ from ..validity import Answer, believed, contradiction
 from . import results
 from .plan import Options, trials
 from .verdict import Verdict, judge_tables
+
+if TYPE_CHECKING:
+    from ..released.results import Archive
 
 _MOST_LINES = 3  # that are named one by one where they are invalid
 _WAY_OUT = "name the results folder of a run (its --out)"
@@ -52,7 +55,8 @@ class Problem:
 @dataclass(frozen=True)
 class Reading:
     """The contents of a results folder, judged by `clock`. `environment` is empty and `options` None where the folder
-    lacks them; `earlier` are the options of the runs before."""
+    lacks them; `earlier` are the options of the runs before. The authors' archive has no records of a run, but
+    `released` ones."""
 
     folder: Path
     records: tuple[Record, ...]
@@ -62,6 +66,7 @@ class Reading:
     verdicts: tuple[Verdict, ...]
     problems: tuple[Problem, ...]
     clock: Clock
+    released: Archive | None = None
 
     @property
     def devices(self) -> list[Device]:
@@ -73,6 +78,9 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
     """Read a results folder and judge its cells by `clock`. A run that has just begun has no trials yet. Raise
     UserError where the folder does not exist or never had a run in it."""
     files.look(folder / results.TRIALS)
+    if (archive := _released(folder)) is not None:
+        unmeasured = tuple(judge_tables((), TOLERANCE, clock))
+        return Reading(folder, (), Environment(), None, (), unmeasured, (), clock, archive)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: {_WAY_OUT}")
     if not folder.is_dir():
@@ -94,6 +102,19 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
         _look_for_planned(options, environment, counting, problems)
     verdicts = judge_tables(records, options.tolerance if options else TOLERANCE, clock)
     return Reading(folder, tuple(records), environment, options, earlier, tuple(verdicts), tuple(problems), clock)
+
+
+def _released(folder: Path) -> Archive | None:
+    """Return the authors' raw results where this is their archive."""
+    if (folder / results.TRIALS).exists() or (folder / ENVIRONMENT).exists():
+        return None
+    from ..released.archive import is_archive  # unpacks, which nothing else here does
+
+    if not is_archive(folder):
+        return None
+    from ..released.results import read
+
+    return read(folder)
 
 
 @dataclass(frozen=True)
@@ -135,6 +156,11 @@ class Joined:
     def clock(self) -> Clock:
         """Return the clock that judges all runs."""
         return self.runs[0].clock
+
+    @property
+    def released(self) -> Archive | None:
+        """Return the authors' raw results, where the user named their archive among the folders."""
+        return next((run.released for run in self.runs if run.released is not None), None)
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -236,6 +262,8 @@ def refuse_twice(folders: Sequence[Path]) -> None:
 
 def _measured(folder: Path, clock: Clock) -> Reading:
     reading = read(folder, clock)
+    if reading.released is not None:
+        return reading
     refuse_without_trials(folder)
     print_problems(reading.problems, folder)
     if not reading.records:
@@ -246,7 +274,8 @@ def _measured(folder: Path, clock: Clock) -> Reading:
 def begun(folder: Path, clock: Clock = DEFAULT) -> Reading:
     """Read a run for its report; it may have no trials yet. Raise UserError, and print why, if no record is valid."""
     reading = read(folder, clock)
-    if not reading.records and (reading.environment == Environment() or results.read_trials(folder).lines):
+    nothing = not reading.records and not reading.released
+    if nothing and (reading.environment == Environment() or results.read_trials(folder).lines):
         print_problems(reading.problems, folder)
         raise unusable(folder)
     return reading

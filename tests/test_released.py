@@ -1,0 +1,287 @@
+"""The authors' raw results: read exactly and safely, and beside their tables."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import math
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.paper.settings import NAIVE, Settings
+from repro.released import archive
+from repro.released.results import Archive, read
+from repro.released.steps import every_setting, steps_of
+from tests import released_archive as released
+from tests.command_line import answer, refusal, repro
+
+IDS = Path(__file__).parent / "released_ids.csv"
+MODELS = {"convnext-xlarge-22k": "convnext"}
+GPUS = {"geforce3090": "RTX 3090", "a6000": "A6000", "a100": "A100", "h100": "H100"}
+_MARKS = ("free_lunch", "checkpointing", "offloading")
+SHARDINGS = {"": "none", "fsdp_shard_grad_op": "fsdp_2", "fsdp_full_shard": "fsdp_3"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return released.write(tmp_path_factory.mktemp("released") / "artifacts.tar", released.results())
+
+
+@pytest.fixture(scope="module")
+def known(whole: Path) -> Archive:
+    return read(whole)
+
+
+def first() -> released.Setting:
+    return released.settings()[1]  # free lunch alone on one A100
+
+
+# Ids
+
+
+def test_ids_are_those_that_tango_gave() -> None:
+    lines = IDS.read_text().splitlines()[1:]
+    rows = list(csv.DictReader(lines))
+    for row in rows:
+        free_lunch, checkpointing, offloading = (row[name] == "True" for name in _MARKS)
+        sharding: Any = SHARDINGS.get(row["sharding"], row["sharding"])
+        settings = Settings(free_lunch, checkpointing, sharding, offloading)
+        recipe = MODELS.get(row["model"], row["model"])
+        ids = steps_of(recipe, GPUS[row["gpu"]], int(row["gpus"]), settings)
+        assert ids == (row["largest"], row["timing"], row["days"])
+    assert len(rows) == 159
+    assert any("-001-1" in row["timing"] for row in rows)  # of a digest that starts with a zero byte
+
+
+def test_every_setting_of_their_sweeps_has_ids_of_its_own() -> None:
+    settings = list(every_setting())
+    assert len(settings) == 2952
+    assert sum(setting[3] == NAIVE for setting in settings) == 144
+    some = settings[::37]
+    assert len(set(itertools.chain.from_iterable(itertools.starmap(steps_of, some)))) == 3 * len(some)
+
+
+# Reading
+
+
+def unpacked(path: Path, folder: Path) -> Path:
+    with tarfile.open(path) as outer:
+        outer.extractall(folder, filter="data")
+    return folder / "artifacts"
+
+
+def test_the_tar_the_tgz_in_it_and_the_unpacked_folders_say_the_same(
+    whole: Path, known: Archive, tmp_path: Path
+) -> None:
+    inner = unpacked(whole, tmp_path) / "tango_workspace.tgz"
+    with tarfile.open(inner) as workspace:
+        workspace.extractall(tmp_path, filter="data")
+    assert len(known.records) == 164
+    for path in (inner, inner.parent, tmp_path / "tango_workspace"):
+        assert archive.is_archive(path)
+        assert read(path).records == known.records
+
+
+def test_a_record_is_released_and_by_the_authors_clock(known: Archive) -> None:
+    naive, fastest = known.records[0], known.records[1]
+    assert (naive.id, fastest.id) == ("vit/paper/1xA100/naive", "vit/paper/1xA100/free_lunch")
+    assert {record.origin for record in known.records} == {"released"}
+    assert fastest.derived.authors_step == pytest.approx(1.2012)
+    assert fastest.derived.authors_days == pytest.approx(1.2012 * 311948 / 86400)
+    assert fastest.derived.true_days is None
+    assert (fastest.batch.micro_batch, fastest.batch.accumulation) == (16, 256)
+    assert (fastest.as_run.compiled, naive.as_run.compiled) == (True, False)
+    assert (fastest.as_run.asked_tf32, naive.as_run.asked_tf32) == (True, False)
+
+
+def test_a_step_that_never_ended_has_no_result(tmp_path: Path) -> None:
+    results = released.results()
+    steps = released.steps(first())
+    ended = {id: content for id, content in results.items() if id != steps.timing}
+    files = [*released.members(ended), (f"x/cache/{steps.timing}/data.dill.gz", results[steps.timing])]
+    path = tmp_path / "workspace.tgz"
+    path.write_bytes(released.tar(iter(files), "w:gz"))
+    found = read(path)
+    assert len(found.records) == 163
+    assert found.missing[-1].id == "vit/paper/1xA100/free_lunch"
+    assert not found.other
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    results, steps = released.results(), released.steps(first())
+    outside = tmp_path / "outside"
+    outside.write_bytes(results[steps.timing])
+    folder = tmp_path / "tango_workspace"
+    for name, content in released.members(results):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True) if not path.parent.exists() else None
+        path.write_bytes(content)
+    linked = folder / "cache" / steps.timing / "data.dill.gz"
+    linked.unlink()
+    linked.symlink_to(outside)
+    assert len(read(folder).records) == 163
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as out:
+        out.add(folder, "tango_workspace")
+    (tmp_path / "links.tgz").write_bytes(buffer.getvalue())
+    assert len(read(tmp_path / "links.tgz").records) == 163
+
+
+# Damage
+
+
+def refused(tmp_path: Path, **changed: Any) -> str:
+    """The line with which an archive is refused, of which one step of a setting has other bytes."""
+    results, steps = released.results(), released.steps(first())
+    for name, content in changed.items():
+        results[getattr(steps, name)] = content
+    path = released.write(tmp_path / "artifacts.tar", results)
+    line = refusal("table", "1", "--measured", str(path))
+    assert f"{path}: " in line
+    assert any(step in line for step in steps)
+    return line
+
+
+def test_days_that_do_not_follow_are_refused_with_their_id(tmp_path: Path) -> None:
+    line = refused(tmp_path, days=released.packed(4.0))
+    assert f"{released.steps(first()).timing}: its days do not follow from its step time" in line
+    assert "do not follow" in refused(tmp_path, days=released.packed(None))
+    assert "its timing is not" in refused(tmp_path, timing=released.packed(None))
+    for step in (math.nan, math.inf, 0.0, -1.0):
+        results = released.results_of(first(), released.timing(step))
+        steps = released.steps(first())
+        assert "do not follow" in refused(tmp_path, timing=results[steps.timing], days=results[steps.days])
+
+
+@pytest.mark.parametrize(
+    ("step", "value"),
+    [
+        ("timing", {**released.timing(), "step_time": 2}),
+        ("timing", {**released.timing(), "micro_batch_size": True}),
+        ("timing", {"step_time": 2.0}),
+        ("timing", "2.0"),
+        ("largest", 16.0),
+        ("largest", False),
+        ("largest", -1),
+        ("largest", 8192),
+        ("largest", 8),
+        ("timing", released.timing(micro_batch=3)),
+        ("timing", released.timing(micro_batch=0)),
+    ],
+)
+def test_results_of_odd_types_and_sizes_are_refused_with_their_id(step: str, value: Any, tmp_path: Path) -> None:
+    assert "micro batch" in (line := refused(tmp_path, **{step: released.packed(value)})) or "its timing is not" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (released.packed(2.0)[:-9], "its gzip is cut off"),
+        (gzip.compress(b"\x80\x04."), "it is damaged"),
+        (gzip.compress(bytes(5000)), "unpacks to more than 4096 bytes"),
+        (b"days", "it is damaged"),
+        (gzip.compress(gzip.decompress(released.packed(2.0)).replace(b"001", b"002")), "is not Tango's DillFormat 001"),
+        (bytes(5000), "has 5,000 bytes, more than 4,096"),
+    ],
+)
+def test_damaged_results_are_refused_with_their_id(content: bytes, reason: str, tmp_path: Path) -> None:
+    assert reason in refused(tmp_path, days=content)
+
+
+def test_a_result_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    results = released.results()
+    files = [*released.members(results), *released.members({released.steps(first()).days: b""})]
+    path = tmp_path / "workspace.tgz"
+    path.write_bytes(released.tar(iter(files), "w:gz"))
+    assert f"{released.steps(first()).days} is there twice" in refusal("table", "1", "--measured", str(path))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
+@pytest.mark.parametrize("name", ["artifacts.tar", "tango_workspace.tgz"])
+def test_a_cut_archive_is_refused(share: float, name: str, whole: Path, tmp_path: Path) -> None:
+    content = whole.read_bytes() if name == "artifacts.tar" else (unpacked(whole, tmp_path) / name).read_bytes()
+    if name == "artifacts.tar":
+        content = content.rstrip(b"\0")
+    cut = tmp_path / name
+    cut.write_bytes(content[: int(share * len(content))])
+    assert "is damaged or cut off after" in refusal("table", "4", "--measured", str(cut))
+
+
+def test_a_changed_archive_is_refused(whole: Path, tmp_path: Path) -> None:
+    content = bytearray((unpacked(whole, tmp_path) / "tango_workspace.tgz").read_bytes())
+    content[len(content) // 2] ^= 0x55
+    changed = tmp_path / "tango_workspace.tgz"
+    changed.write_bytes(bytes(content))
+    assert "is damaged or cut off after" in refusal("table", "4", "--measured", str(changed))
+
+
+def test_an_archive_without_results_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.tgz"
+    path.write_bytes(released.tar(iter([("readme", b"")]), "w:gz"))
+    assert "holds no results of a Tango workspace" in refusal("table", "1", "--measured", str(path))
+
+
+# Tables
+
+
+def test_a_cell_is_the_fastest_of_its_settings_rounded_as_the_authors_do(tmp_path: Path) -> None:
+    results = released.results()
+    one, two = (
+        each
+        for each in released.settings()
+        if each[1:3] == ("A100", 8) and each[3].id in ("free_lunch", "free_lunch+zero_1")
+    )
+    for setting in (one, two):
+        results |= released.results_of(setting, released.timing(0.1))
+    for setting in (each for each in released.settings() if each[1:3] == ("H100", 1)):
+        results |= released.results_of(setting, None)
+    path = str(released.write(tmp_path / "artifacts.tar", results))
+    rows = {(row["gpu"], row["gpus"]): row for row in answer("table", "1", "--measured", path) if row["model"] == "ViT"}
+    assert rows["A100", 8]["released_settings"] == "free_lunch = free_lunch+zero_1"
+    assert rows["A100", 8]["next_longer_by"] == 0
+    assert rows["A100", 8]["released"] == "0"
+    assert (rows["H100", 1]["released"], rows["H100", 1]["released_days"]) == ("-", None)
+    assert (rows["A6000", 1]["released"], rows["A6000", 1]["settings_without_result"]) == (".", 12)
+    assert rows["A100", 1]["released"] == "4"
+    assert rows["A100", 1]["next_longer_by"] == pytest.approx(0.001 / 1.001)
+    naive = {
+        (row["gpu"], row["gpus"]): row for row in answer("table", "4", "--measured", path) if row["model"] == "ViT"
+    }
+    assert naive["A100", 2]["released_days"] == pytest.approx(0.9 * 311948 / 86400)
+
+
+def test_tables_show_released_cells_with_a_sign_where_they_are_not_printed(whole: Path) -> None:
+    found = repro("table", "1", "--measured", str(whole)).stdout
+    assert "Of the 144 cells of Table 1," in found
+    assert "4≠" in found
+    assert "2,788 settings of 2,952 have no result" in found
+    assert "they were not measured here, and verify no cell" in found
+    found = repro("table", "j", "--measured", str(whole), "--all").stdout
+    assert "rows of Appendix J" in found
+    assert "free_lunch, MBS 16" in found
+
+
+def test_released_days_are_a_further_column_of_true_days(whole: Path) -> None:
+    row = next(
+        r
+        for r in answer("table", "1", "--by", "true", "--measured", str(whole))
+        if (r["model"], r["gpu"], r["gpus"]) == ("ViT", "H100", 2)
+    )
+    assert row["origin"] == "predicted"
+    assert row["released_days"] is not None
+    assert row["days"] != row["released_days"]
+
+
+def test_an_archive_of_another_commit_says_nothing_of_the_tables(tmp_path: Path) -> None:
+    strangers = {id.replace("-001-", "-002-"): content for id, content in released.results().items()}
+    path = released.write(tmp_path / "artifacts.tar", strangers)
+    found = repro("table", "1", "--measured", str(path))
+    assert found.returncode == 0
+    assert "Table 1 is not recomputed" in found.stdout
+    assert "Results of no known setting: 164 of benchmark_step_time-002" in found.stdout
+    assert "the ids are likely of another commit of the authors' code" in " ".join(found.stdout.split())
