@@ -68,6 +68,7 @@ def taken(module: str, late: bool = True) -> set[str]:
     return taken_by(FILES[module], package, late)
 
 
+@cache
 def taken_by(path: Path, package: str = "", late: bool = True) -> set[str]:
     """The same of a file; relative imports are from `package`."""
     found = set[str]()
