@@ -55,7 +55,7 @@ def _faults(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 def _faulty(node: ast.expr) -> ast.expr | None:
     """Return an expression with a fault; None where there is none for it."""
-    faulty = copy.deepcopy(node)
+    faulty = copy.copy(node)
     match faulty:
         case ast.BinOp() | ast.BoolOp() if type(faulty.op) in _OPPOSITE:
             faulty.op = _OPPOSITE[type(faulty.op)]
@@ -66,9 +66,9 @@ def _faulty(node: ast.expr) -> ast.expr | None:
         case ast.Constant(value=int() | float() as value):
             faulty.value = value + 1
         case ast.Call(keywords=[_, *_]):
-            del faulty.keywords[-1]
+            faulty.keywords = faulty.keywords[:-1]
         case ast.Call(args=[_, *_, ast.expr()]):
-            del faulty.args[-1]
+            faulty.args = faulty.args[:-1]
         case _:
             return None
     return faulty

@@ -95,9 +95,9 @@ def test_a_change_concerns_the_faults_of_its_files_and_of_their_tests(project: P
 
 
 def test_random_faults_are_code_with_tests_and_the_same_for_a_seed() -> None:
-    drawn = sample(40, seed=1)
-    assert len(drawn) == 40
-    assert sample(40, seed=1) == drawn
+    drawn = sample(9, seed=1)
+    assert len(drawn) == 9
+    assert sample(9, seed=1) == drawn
     for file, text, faulty, tests in drawn.values():
         assert (ROOT / file).read_text() == text
         assert ast.dump(ast.parse(faulty)) != ast.dump(ast.parse(text))
