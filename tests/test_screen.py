@@ -3,63 +3,15 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import ROOT, on_a_screen, repro
+from tests.goldens import SCREENS, printed
 from tests.survey_files import export, people
 
-UPGRADE = "results/upgrade-transformers-4.57"
-COMMANDS = [
-    *(f"table {number}" for number in "134567j"),
-    *(f"table {number} --by {by}" for number in "14" for by in ("printed", "true", "authors")),
-    "table 1 --by true --methods modern",
-    "table 1 --measured results/h100/text --measured results/h100/vision",
-    *(f"table {number} --measured results/h100/text" for number in "34j"),
-    *(f"table {number} --by true --measured results/h100/text" for number in "14"),
-    "table 1 --by true --stack today",
-    "audit",
-    "audit --stack today",
-    "audit --measured results/h100/text",
-    "claims",
-    "claims --measured results/h100/text",
-    "claims --survey ANSWERS",
-    "claims mean-speedup",
-    "claims comment-electricity",
-    "predict",
-    "predict --stack today",
-    "predict --measured results/h100/text",
-    "predict --methods modern",
-    "predict --validate",
-    "predict --models pythia-1b --gpu 'RTX 3090' --gpus 2",
-    "predict --models pythia-1b,vit --gpu 'RTX 3090' --gpus 2",
-    "predict --gpu H100",
-    "predict --gpu H100 --models pythia-1b --methods modern",
-    "predict --gpu docs/own-gpu.toml --gpus 4 --models pythia-410m --methods free-lunch",
-    "predict --gpu docs/own-gpu.toml --models pythia-6.9b",
-    "predict --gpu A100 --gpus 8 --nodes 2 --network 25Gb/s --models pythia-1b --methods free-lunch",
-    "predict --gpu H100 --measured results/h100/text",
-    "predict --gpu H100 --gpus 4 --models pythia-1b --measured results/h100/text",
-    "cost",
-    "cost --machine 200000 --rent 25 --hours 700..800 --pue 1.2 --co2 400",
-    *(f"cost pythia-1b --terms {terms}" for terms in ("own", "rent", "either")),
-    "cost pythia-1b --budget 40000",
-    "cost vit --terms either --deadline 60d --gpu H100",
-    "cost mamba --gpu H100",
-    "cost pythia-410m --gpu docs/own-gpu.toml --budget 20000",
-    f"compare {UPGRADE}/before {UPGRADE}/after",
-    f"compare {UPGRADE}/before {UPGRADE}/again",
-    "compare results/h100/text results/h100/text",
-    "compare results/cpu-2-cores results/cpu-2-cores",
-    "survey --questions",
-    "survey --train",
-    "survey --train --by printed",
-    "survey ANSWERS",
-    "survey ANSWERS --train",
-    *(f"list {what}" for what in ("recipes", "gpus", "settings")),
-]
+OF_ANSWERS = ["claims --survey ANSWERS", "survey ANSWERS", "survey ANSWERS --train"]
 _WIDTH, _ROWS, _NOTES = 100, 20, 3
 _RULE = re.compile("-{2,}( +-+)*")
 _SENTENCES = re.compile(r"[.!?] [A-Z]")
@@ -72,12 +24,23 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_answers_in_a_sentence_one_table_and_three_notes(line: str, answers: Path) -> None:
-    done = on_a_screen(_WIDTH, *shlex.split(line.replace("ANSWERS", str(answers))))
-    assert done.returncode in (0, 1, 3), done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= _WIDTH
-    answer, *blocks = done.stdout.rstrip("\n").split("\n\n")
+@pytest.mark.parametrize("line", OF_ANSWERS)
+def test_an_answer_on_a_survey_fits_a_screen(line: str, answers: Path) -> None:
+    done = on_a_screen(_WIDTH, *line.replace("ANSWERS", str(answers)).split())
+    assert done.returncode == 0, done.stderr
+    assert_fits(done.stdout)
+
+
+@pytest.mark.parametrize("line", SCREENS)
+def test_an_answer_fits_a_screen(line: str) -> None:
+    """As tests/test_goldens.py holds it to be printed."""
+    assert_fits(printed(line))
+
+
+def assert_fits(text: str) -> None:
+    """Hold that an answer is a sentence, one table, and at most three notes of a sentence."""
+    assert max(map(len, text.splitlines())) <= _WIDTH
+    answer, *blocks = text.rstrip("\n").split("\n\n")
     assert answer.endswith(".")
     assert not _SENTENCES.search(" ".join(answer.split()))
     tables = [block for block in blocks if any(map(_RULE.fullmatch, block.split("\n")))]
