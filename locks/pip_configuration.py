@@ -1,8 +1,7 @@
 """Prints where pip and uv are configured to look for packages, as shell assignments of variables of both; and
 a call of `die` where that cannot be.
 
-Runs on whatever python3 has the pip, before there is a stack. A variable of uv's that is set already stays, and what
-uv's own file says goes before what pip's say.
+Runs on whatever python3 has the pip, before there is a stack. A variable of uv's that is set already stays.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import shlex
 import subprocess
 import sys
-from typing import Any
 
 # Later sections override earlier ones, as in pip.
 SECTIONS = ["global", "install", ":env:"]
@@ -44,35 +42,10 @@ def read(listing: str) -> dict[str, list[str]]:
     return found
 
 
-def read_uv() -> dict[str, str]:
-    """The same of the file that a person configures uv by, as uv's variables; none where this Python reads no TOML."""
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    try:
-        import tomllib
-
-        with open(os.environ.get("UV_CONFIG_FILE") or os.path.join(home, "uv", "uv.toml"), "rb") as file:
-            message: dict[str, Any] = tomllib.load(file)
-    except (ImportError, OSError, ValueError):  # uv itself stops at a file that it cannot read; here it says nothing
-        return {}
-    message |= message.get("pip", {})
-    indexes = message.get("index", [])
-    default = [each["url"] for each in indexes if each.get("default")] or [message.get("index-url", "")]
-    others = [each["url"] for each in indexes if not each.get("default")] + message.get("extra-index-url", [])
-    found = {
-        "UV_DEFAULT_INDEX": default[0],
-        "UV_INDEX": " ".join(others),
-        "UV_FIND_LINKS": ",".join(message.get("find-links", [])),
-        "UV_NO_INDEX": "1" if message.get("no-index") else "",
-        "UV_INSECURE_HOST": " ".join(message.get("allow-insecure-host", [])),
-        "UV_NATIVE_TLS": "1" if message.get("native-tls") or message.get("system-certs") else "",
-    }
-    return {variable: value for variable, value in found.items() if value}
-
-
 def main() -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     found = read(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    exported = read_uv()
+    exported: dict[str, str] = {}
     for option, variable, separator in VARIABLES:
         values = found.get(option, [])
         if option == "find-links":

@@ -37,29 +37,20 @@ find_uv() { # sets uv: the pinned one, got with any python3 that has pip, else o
     local home=$PWD/.venv/uv python
     uv=$home/bin/uv
     cmp -s locks/installer.lock "$home/installed.lock" && works 2>/dev/null && return
-    if python=$(python_with_pip); then
-        rm -rf "$home"
-        if PIP_REQUIRE_VIRTUALENV=0 PIP_ROOT_USER_ACTION=ignore "$python" -m pip -qq \
-            --disable-pip-version-check install --target "$home" \
-            --no-deps --require-hashes --only-binary :all: --requirement locks/installer.lock >&2 && works; then
-            cp locks/installer.lock "$home/installed.lock"
-            return
-        fi
-        uv=$(command -v uv) ||
-            die "uv could not be installed, see above: once that is mended run the same command again"
-        say "uv could not be installed, see above: taking $uv"
-    else
-        uv=$(command -v uv) || die "needs a python3 with pip, or uv: install one of them (such as python3-pip)"
+    if python=$(python_with_pip) && rm -rf "$home" &&
+        PIP_REQUIRE_VIRTUALENV=0 PIP_ROOT_USER_ACTION=ignore "$python" -m pip -qq --disable-pip-version-check install \
+            --target "$home" --no-deps --require-hashes --only-binary :all: --requirement locks/installer.lock >&2 && works; then
+        cp locks/installer.lock "$home/installed.lock"
+        return
     fi
-    local version
-    version=$("$uv" --version 2>/dev/null | cut -d' ' -f2) || version=unknown
-    printf '%s\n' 0.8.0 "$version" | sort --version-sort --check=quiet ||
-        die "$uv is uv $version, and 0.8.0 or newer is needed: upgrade it, or install a python3 with pip (python3-pip)"
+    uv=$(command -v uv) ||
+        die "needs uv, which no python3 with pip could install here: see above, or install python3-pip or uv"
+    say "taking $uv, as pip could not install the one of locks/installer.lock"
 }
 
 works() { "$uv" --version >/dev/null; }
 
-read_configuration() { # uv reads none of pip's files and variables, and of each only what says where packages are and are kept counts
+read_configuration() { # uv reads none of pip's files and variables; of these only what says where packages are counts
     # What one index lacks another may have, as with pip; the hashes say which file is meant.
     local python assignments='' name
     python=$(python_with_pip) && assignments=$("$python" locks/pip_configuration.py) || true
@@ -68,7 +59,7 @@ read_configuration() { # uv reads none of pip's files and variables, and of each
         UV_DEFAULT_INDEX | UV_INDEX | UV_INDEX_URL | UV_EXTRA_INDEX_URL | UV_INDEX_*_USERNAME | UV_INDEX_*_PASSWORD) ;;
         UV_FIND_LINKS | UV_NO_INDEX | UV_OFFLINE | UV_INSECURE_HOST | UV_KEYRING_PROVIDER) ;;
         UV_NATIVE_TLS | UV_SYSTEM_CERTS | UV_HTTP_* | UV_REQUEST_TIMEOUT) ;;
-        UV_CACHE_DIR | UV_NO_CACHE | UV_PYTHON_DOWNLOADS | UV_PYTHON_INSTALL_* | UV_PYTHON_CACHE_DIR) ;;
+        UV_CONFIG_FILE | UV_CACHE_DIR | UV_NO_CACHE | UV_PYTHON_DOWNLOADS | UV_PYTHON_INSTALL_* | UV_PYTHON_CACHE_DIR) ;;
         *) unset "$name" ;;
         esac
     done
@@ -76,7 +67,6 @@ read_configuration() { # uv reads none of pip's files and variables, and of each
     export PIP_CONFIG_FILE=/dev/null UV_INDEX_STRATEGY=unsafe-best-match
     # A file that is a link into uv's cache changes with that of every other environment, and goes with the cache.
     export UV_LINK_MODE=copy
-    export XDG_CONFIG_HOME=$PWD/.venv/no-configuration # where uv looks for a person's uv.toml
 }
 
 look_around() { # look_around FILE: whether packages of FILE can be had at all; dies with the cause where they cannot
@@ -85,18 +75,14 @@ look_around() { # look_around FILE: whether packages of FILE can be had at all; 
     pin=$(grep -m 1 '^torch==[0-9.]*+cpu' <<<"$pins" || head -n 1 <<<"$pins")
     errors=$("$uv" pip compile --quiet --no-deps --python-version 3.11 --python-platform x86_64-manylinux_2_28 - \
         <<<"$pin" 2>&1 >/dev/null) && return
-    case $errors in
-    *'invalid peer certificate: UnknownIssuer'*)
-        die "$(grep -o 'https://[^/ )`]*' <<<"$errors" | head -n 1) has a certificate of an authority that uv does not" \
-            "know${SSL_CERT_FILE:+ from $SSL_CERT_FILE}: name its file in SSL_CERT_FILE, or as pip's cert"
-        ;;
-    *'could not be queried'*) ;;
-    *'No solution found'*)
+    if [[ $errors == *'No solution found'* && $errors != *'could not be queried'* && $errors != *UnknownIssuer* ]]; then
         # A CPU build of torch is on no package index, only where PyTorch has it.
         [[ $pin != *+cpu ]] || export UV_FIND_LINKS=${UV_FIND_LINKS:+$UV_FIND_LINKS,}https://download.pytorch.org/whl/cpu/torch/
         return
-        ;;
-    esac
+    fi
+    [[ $errors != *UnknownIssuer* ]] ||
+        die "$(grep -o 'https://[^/ )`]*' <<<"$errors" | head -n 1) has a certificate of an authority that uv does not" \
+            "know${SSL_CERT_FILE:+ from $SSL_CERT_FILE}: name its file in SSL_CERT_FILE, or as pip's cert"
     printf '%s\n' "$errors" >&2
     die "no packages can be had, see above: once that is mended run the same command again"
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import shutil
@@ -95,14 +97,48 @@ def test_a_package_of_the_environment_has_the_version_of_the_metadata_beside_it(
 
 def test_a_fork_on_pythonpath_came_from_elsewhere_in_its_own_version(tmp_path: Path) -> None:
     found = imports(fork(tmp_path / "fork"), first="import timm")
-    assert found.packages["timm"] == Imported("9.9", "elsewhere")
+    timm = found.packages["timm"]
+    assert (timm.version, timm.place) == ("9.9", "elsewhere")
     assert found.packages["torch"].place == "site-packages", "what a trial would import from here is known as well"
-    assert found.through == {"PYTHONPATH": ["timm"]}
-    assert imports().through == {}, "this checkout is on it anyway"
+    assert (found.changed, found.packages["torch"].sha256) == ({}, None)
+
+
+def test_a_fork_is_known_by_the_content_of_what_was_imported(tmp_path: Path) -> None:
+    first, other = fork(tmp_path / "first"), fork(tmp_path / "other")
+    (other / "timm" / "not_imported.py").write_text("")
+    hashes = [imports(folder, first="import timm").packages["timm"].sha256 for folder in (first, other)]
+    assert hashes[0] == hashes[1] is not None
+    (other / "timm" / "__init__.py").write_text(FORK.replace("9.9", "9.8"))
+    assert imports(other, first="import timm").packages["timm"].sha256 not in (None, hashes[0])
 
 
 def test_a_fork_without_a_version_has_none(tmp_path: Path) -> None:
-    assert imports(fork(tmp_path, body="")).packages["timm"] == Imported(None, "elsewhere")
+    timm = imports(fork(tmp_path, body="")).packages["timm"]
+    assert (timm.version, timm.place) == (None, "elsewhere")
+
+
+def test_an_edit_of_a_source_is_seen_though_its_size_and_time_are_kept(venv: tuple[Path, Path]) -> None:
+    python, site = venv
+    source = fork(site) / "timm" / "__init__.py"
+    library = site / "timm" / "fast.so"
+    library.write_bytes(b"compiled")
+    distribution(site, "timm", "9.9", "timm")
+    record = site / "timm-9.9.dist-info" / "RECORD"
+    lines = [f"timm/{file.name},sha256={digest(file)},{file.stat().st_size}" for file in (source, library)]
+    record.write_text("\n".join([*lines, "timm-9.9.dist-info/RECORD,,"]))
+    assert imports(python=python, first="import timm").changed == {}
+    before = source.stat()
+    source.write_text(FORK.replace("9.9", "8.8"))
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert imports(python=python).changed == {}, "it was not imported"
+    assert imports(python=python, first="import timm").changed == {"timm": "timm/__init__.py was changed"}
+    source.write_text(FORK)
+    library.write_bytes(b"compiled anew")
+    assert imports(python=python, first="import timm").changed == {"timm": "timm/fast.so was changed"}
+
+
+def digest(file: Path) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).rstrip(b"=").decode()
 
 
 def _pth(site: Path, outside: Path) -> None:
@@ -152,7 +188,7 @@ def test_a_users_own_site_is_not_the_environments(tmp_path: Path) -> None:
     fork(site)
     shutil.copytree(Path(msgspec.__file__).parent, site / "msgspec")
     found = imports(python=base, first="import timm", more={"PYTHONUSERBASE": str(tmp_path)})
-    assert found.packages["timm"] == Imported("9.9", "elsewhere")
+    assert (found.packages["timm"].version, found.packages["timm"].place) == ("9.9", "elsewhere")
 
 
 @pytest.mark.parametrize("place", ["PYTHONPATH", "site-packages"])
@@ -161,7 +197,8 @@ def test_code_that_runs_at_the_start_is_of_no_lock(place: str, venv: tuple[Path,
     folder = site if place == "site-packages" else tmp_path
     (folder / "sitecustomize.py").write_text("")
     paths = [] if place == "site-packages" else [tmp_path]
-    assert imports(*paths, python=python).packages == {"sitecustomize": Imported(None, "elsewhere")}
+    found = imports(*paths, python=python).packages
+    assert {name: (each.version, each.place) for name, each in found.items()} == {"sitecustomize": (None, "elsewhere")}
 
 
 def test_a_module_in_the_current_folder_is_found_only_by_who_looks_there(tmp_path: Path) -> None:
@@ -186,15 +223,6 @@ def test_an_images_kernels_are_a_place_of_their_own_in_an_image(
         kernels, first=f"from repro.machine import packages; packages.IMAGE_KERNELS = {str(kernels)!r}", more=variables
     )
     assert found.packages["mamba-ssm"].place == place
-    assert (found.through == {}) == (place == "kernels")
-
-
-def test_libraries_that_came_through_a_variable_are_named_and_no_path_is(tmp_path: Path) -> None:
-    library = next(path for path in map(Path, ("/lib/x86_64-linux-gnu", "/lib64", "/usr/lib")) if path.is_dir())
-    preloaded = next(library.glob("libutil.so.*"))
-    found = imports(more={"LD_PRELOAD": str(preloaded), "LD_LIBRARY_PATH": str(tmp_path)}).through
-    assert found == {"LD_PRELOAD": [preloaded.name], "LD_LIBRARY_PATH": []}
-    assert imports(more={"LD_PRELOAD": preloaded.name}).through == {"LD_PRELOAD": [preloaded.name]}
 
 
 # --- What is made of it ---
@@ -206,7 +234,7 @@ def pinned() -> dict[str, str]:
     return dict(line.removesuffix(" \\").split("==") for line in lines if line[:1].isalnum())
 
 
-def described(*foreign: str, through: dict[str, list[str]] | None = None, **variables: str) -> Environment:
+def described(*foreign: str, **variables: str) -> Environment:
     """A run on the lock for a CPU whose fork server imported timm and torch, those `foreign` from elsewhere."""
     packages = pinned()
     now = environment.describe([], packages, 0, {}, variables)
@@ -215,7 +243,7 @@ def described(*foreign: str, through: dict[str, list[str]] | None = None, **vari
         name: Imported(packages.get(name), "elsewhere" if name in foreign else "site-packages")
         for name in sorted(names)
     }
-    return now.with_imports(Imports(found, through or {}))
+    return now.with_imports(Imports(found))
 
 
 def test_the_lock_whose_packages_came_from_elsewhere_is_not_the_lock() -> None:
@@ -250,6 +278,27 @@ def test_a_folder_goes_on_with_what_its_trials_imported_alone(tmp_path: Path) ->
         environment.refuse_another(tmp_path, described("timm", "sitecustomize"))
 
 
+def test_a_folder_goes_on_with_the_same_content_of_a_fork_alone(tmp_path: Path) -> None:
+    def forked(content: str) -> Environment:
+        now = environment.describe([], pinned(), 0, {}, {})
+        return now.with_imports(Imports({"timm": Imported("9.9", "elsewhere", content)}))
+
+    environment.keep(forked("a" * 64), tmp_path)
+    environment.refuse_another(tmp_path, forked("a" * 64))
+    with pytest.raises(UserError, match=r"\(the content of timm was aaaaaaaa, is bbbbbbbb\)"):
+        environment.refuse_another(tmp_path, forked("b" * 64))
+
+
+def test_an_edited_package_is_not_the_lock_and_no_other_edit_goes_on_in_its_folder(tmp_path: Path) -> None:
+    now = environment.describe([], pinned(), 0, {}, {})
+    edited = now.with_imports(Imports({}, {"timm": "timm/a.py was changed"}))
+    assert (edited.lock.is_the_lock, edited.lock.changed) == (False, {"timm": "timm/a.py was changed"})
+    environment.keep(edited, tmp_path)
+    environment.refuse_another(tmp_path, now)  # nothing is imported yet
+    with pytest.raises(UserError, match=r"\(the set-up's timm was timm/a.py was changed, is as installed\)"):
+        environment.refuse_another(tmp_path, now.with_imports(Imports()))
+
+
 def test_a_run_that_imports_nothing_leaves_what_was_imported_on_record(tmp_path: Path) -> None:
     environment.keep(described("timm"), tmp_path)
     kept = environment.keep(environment.describe([], pinned(), 0, {"models": ["vit"]}, {}), tmp_path)
@@ -257,19 +306,6 @@ def test_a_run_that_imports_nothing_leaves_what_was_imported_on_record(tmp_path:
     assert kept.options == {"models": ["vit"]}
     environment.keep(described(), tmp_path)
     assert json.loads((tmp_path / "environment.json").read_text())["lock"]["is_the_lock"]
-
-
-def test_variables_say_what_came_through_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"):
-        monkeypatch.setenv(name, "/some/where")
-    through = {"LD_PRELOAD": ["libjemalloc.so.2"], "PYTHONPATH": ["timm"], "LD_LIBRARY_PATH": []}
-    variables = described("timm", through=through).variables
-    assert variables is not None
-    assert {name: variables[name] for name in through} == {
-        "LD_PRELOAD": "set, through it: libjemalloc.so.2",
-        "PYTHONPATH": "set, through it: timm",
-        "LD_LIBRARY_PATH": "set, and nothing came through it",
-    }
 
 
 def test_this_checkout_on_pythonpath_is_no_variable_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

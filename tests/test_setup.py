@@ -354,7 +354,7 @@ def test_a_driver_that_hangs_is_reported_and_not_asked_by_what_needs_no_gpu(hous
     started = time.monotonic()
     assert house.run("--help", PATH=path).returncode == 0, "also before a set-up"
     house.finish_set_up()
-    for words in (["--help"], ["run", "--models", "vit", "--help"], ["report", "--out", "somewhere"], ["--version"]):
+    for words in (["--help"], ["run", "--models", "vit", "--help"], ["audit"], ["--version"]):
         assert house.run(*words, PATH=path).returncode == 0, words
     assert time.monotonic() - started < 5
     assert_one_line(house.run("run", PATH=path), "nvidia-smi does not answer within 10 s", "CUDA_VISIBLE_DEVICES=")
@@ -638,6 +638,7 @@ def test_without_pip_and_uv_the_line_says_what_to_install(house: House, tmp_path
         "mkdir",
         "readlink",
         "rm",
+        "sed",
         "sort",
         "uname",
     ):
@@ -652,18 +653,6 @@ def test_an_activated_environment_without_pip_is_passed_over(house: House, tmp_p
     assert done.returncode == 0, done.stderr
     assert "No module named pip" not in done.stderr
     assert "+ stone==1.0" in done.stderr  # from a folder that pip alone was told of
-
-
-def test_an_old_uv_is_named_where_no_pip_can_get_a_newer_one(house: House, tmp_path: Path) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    names = "awk bash cmp cut dirname env flock getconf grep iconv mkdir readlink rm sort uname"
-    for name in names.split():
-        (programs / name).symlink_to(str(shutil.which(name)))
-    command(programs, "uv", "echo uv 0.5.1")
-    assert_one_line(
-        house.run("cells", PATH=str(programs)), f"{programs}/uv is uv 0.5.1", "0.8.0 or newer", "python3-pip"
-    )
 
 
 def preload(tmp_path: Path, source: str) -> str:
@@ -812,10 +801,11 @@ def refused_to_measure(house: House, tmp_path: Path) -> str:
 
 
 IS_THE_LOCK = """
-import json
-from repro import installation
-from repro.machine import environment, packages
-found = environment.lock(packages.installed_packages(), False, damages=installation.damages())
+import contextlib, json
+from repro.machine import environment, imports, packages
+with contextlib.suppress(ImportError):
+    import stone
+found = environment.lock(packages.installed_packages(), False, changed=imports.imports().changed)
 print(json.dumps([found.is_the_lock, found.changed]))
 """
 
@@ -852,16 +842,27 @@ def test_a_package_that_is_gone_is_named_with_the_command_that_puts_it_back(real
 def test_a_changed_file_is_no_longer_the_lock(real: House) -> None:
     file = stone(real)
     assert is_the_lock(real) == [True, {}]
-    file.write_text("version = '9.9'\n")  # as long as before
+    before = file.stat()
+    file.write_text("version = '9.9'\n")  # as long as before, and of the same time
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert is_the_lock(real) == [False, {"stone": "stone.py was changed"}]
+    file.write_text("version = '10.0'\n")
     found = real.run("doctor")
     assert (found.returncode, found.stderr) == (1, "")
     assert found.stdout.endswith("stone.py was changed; ./run_all.sh --repair puts it back\n")
     file.write_text("version = '1.0'\n")
     assert is_the_lock(real) == [True, {}], "it is newer, and the same"
-    repaired = real.run("--repair")
+
+
+def test_a_repair_puts_back_what_differs_even_in_uvs_cache(real: House) -> None:
+    cache = real.root / "cache"
+    [cached] = cache.glob("archive-*/*/stone.py")
+    for file in (stone(real), cached):
+        file.write_text("version = '9.9'\n")
+    repaired = real.run("--repair", UV_CACHE_DIR=str(cache))
     assert repaired.returncode == 0, repaired.stderr
-    assert "installing" not in repaired.stderr, "there is nothing to repair"
+    assert stone(real).read_text() == "version = '1.0'\n"
+    assert is_the_lock(real) == [True, {}]
 
 
 def test_a_package_installed_from_a_folder_in_the_version_of_the_lock_is_not_the_lock(
@@ -875,24 +876,11 @@ def test_a_package_installed_from_a_folder_in_the_version_of_the_lock_is_not_the
     assert "from a folder or an address of its own" in changed["stone"]
 
 
-def test_a_file_that_was_changed_in_uvs_cache_is_not_installed(house: House, tmp_path: Path) -> None:
-    house.borrow_uv()
-    cache = str(tmp_path / "cache")
-    assert house.run("cells", UV_CACHE_DIR=cache).returncode == 0
-    [cached] = (tmp_path / "cache").glob("archive-*/*/stone.py")
-    cached.write_text("version = 'evil'\n")
-    shutil.rmtree(house.root / ".venv" / "cpu")
-    again = house.run("cells", UV_CACHE_DIR=cache)
-    assert again.returncode == 0, again.stderr
-    assert "uv's cache has other files than were installed into it, of stone: fetching that anew" in again.stderr
-    assert stone(house).read_text() == "version = '1.0'\n"
-
-
 def test_looking_at_every_file_of_the_stack_takes_less_than_half_a_second() -> None:
     spent = []
     for _ in range(3):  # what runs beside it makes it slower, and nothing faster
         started = time.process_time()
-        assert installation.damages.__wrapped__() == ()
+        assert installation.damages() == {}
         spent.append(time.process_time() - started)
     assert min(spent) < 0.5
 
@@ -917,10 +905,9 @@ def test_the_callers_pythonpath_is_left_out_which_is_one_line(house: House, tmp_
         {"PIP_PREFIX": "{}"},
         {"PIP_ROOT": "{}"},
         {"PIP_CONFIG_FILE": "{}/pip.conf", "PIP_DRY_RUN": "1"},
-        {"UV_CONFIG_FILE": "{}/uv.toml", "UV_TORCH_BACKEND": "cu128", "UV_NO_BINARY": "1"},
-        {"XDG_CONFIG_HOME": "{}"},
+        {"UV_TORCH_BACKEND": "cu128", "UV_NO_BINARY": "1"},
     ],
-    ids=["python", "pip's prefix", "pip's root", "pip's file", "uv", "uv's file"],
+    ids=["python", "pip's prefix", "pip's root", "pip's file", "uv"],
 )
 def test_a_set_up_heeds_no_other_settings_of_python_pip_and_uv(
     house: House, tmp_path: Path, settings: dict[str, str]
@@ -928,11 +915,9 @@ def test_a_set_up_heeds_no_other_settings_of_python_pip_and_uv(
     """uv is got with pip here, as on a machine that never was set up: a wheel that hands on to this checkout's."""
     house.hand_on_uv()
     personal = tmp_path / "personal"
-    (personal / "uv").mkdir(parents=True)
+    personal.mkdir()
     (personal / "startup.py").write_text("raise SystemExit(9)")
     (personal / "pip.conf").write_text(f"[install]\nroot = {personal}/elsewhere\n[global]\nrequire-virtualenv = true\n")
-    for file in (personal / "uv.toml", personal / "uv" / "uv.toml"):
-        file.write_text(f'[pip]\ntarget = "{personal}/target"\nonly-binary = [":none:"]\nno-binary = [":all:"]\n')
     written = sorted(personal.rglob("*"))
     done = house.run("cells", cwd=tmp_path, **{name: value.format(personal) for name, value in settings.items()})
     assert done.returncode == 0, done.stderr
@@ -947,15 +932,6 @@ def test_a_uv_that_is_there_and_does_not_work_is_got_anew(house: House) -> None:
     shutil.copy(house.root / "locks" / "installer.lock", house.root / ".venv" / "uv" / "installed.lock")
     done = house.run("cells")
     assert done.returncode == 0, done.stderr
-
-
-def test_what_is_said_to_be_installed_and_is_not_there_is_no_success(house: House) -> None:
-    house.hand_on_uv('[ "$1 $2" != "pip install" ] || exit 0')
-    done = house.run("cells")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "uv installed locks/cpu.lock, and stone is not there as it says" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not list((house.root / ".venv").glob("cpu/installed/*"))
 
 
 # Where pip looks
@@ -999,28 +975,6 @@ def test_a_variable_of_pip_goes_before_its_file_and_uvs_own_before_both(tmp_path
     assert pip_configuration(tmp_path, text, **env)["UV_DEFAULT_INDEX"] == "https://variable.example/"
     env["UV_DEFAULT_INDEX"] = "https://uv.example/"
     assert pip_configuration(tmp_path, text, **env)["UV_DEFAULT_INDEX"] == "https://uv.example/"
-
-
-def test_the_indexes_of_uvs_own_file_go_before_those_of_pip(tmp_path: Path) -> None:
-    (tmp_path / "uv.toml").write_text(
-        f"""find-links = ["{tmp_path}", "https://wheels.example/"]
-        no-index = false
-        native-tls = true
-        [[index]]
-        url = "https://other.example/simple"
-        [[index]]
-        url = "https://uv.example/simple"
-        default = true
-        """
-    )
-    text = "[global]\nindex-url = https://pip.example/simple\n"
-    seen = pip_configuration(tmp_path, text, UV_CONFIG_FILE=str(tmp_path / "uv.toml"))
-    assert {name: value for name, value in seen.items() if name not in ("UV_CONFIG_FILE", "SSL_CERT_FILE")} == {
-        "UV_DEFAULT_INDEX": "https://uv.example/simple",
-        "UV_INDEX": "https://other.example/simple",
-        "UV_FIND_LINKS": f"{tmp_path},https://wheels.example/",
-        "UV_NATIVE_TLS": "1",
-    }
 
 
 # The locks

@@ -35,8 +35,9 @@ def check_packages(*more: str) -> None:
     """Check the packages that measuring needs besides the measured stack, and `more`. Raise UserError for missing ones,
     for a cache in which compilers cannot work, and without a temporary folder. Print packages that were changed since
     they were installed."""
-    if installation.installed_locks() and (line := installation.summary(installation.damages())):
-        if any(each.missing for each in installation.damages()):
+    damages = installation.damages() if installation.installed_locks() else {}
+    if line := installation.summary(damages):
+        if any(each.missing for each in damages.values()):
             raise UserError(line)
         say(line)
     needed = (*more, "tabulate", "tqdm", "psutil")

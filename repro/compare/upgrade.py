@@ -266,7 +266,7 @@ class Check:
         options = {"pairs": self.pairs, "trials": [asdict(trial) for trial in self.trials]}
         stack = self._stacks[arm]
         return environment.describe(
-            self._devices, stack.packages, SEED, options, self._variables(arm), damages=stack.damages
+            self._devices, stack.packages, SEED, options, self._variables(arm), changed=stack.changed
         )
 
 

@@ -65,7 +65,7 @@ def _advice(check: Callable[[Device], str], devices: Iterable[Device]) -> str:
 
 
 def _packages() -> str:
-    damages = installation.damages() if installation.installed_locks() else ()
+    damages = installation.damages() if installation.installed_locks() else {}
     return installation.summary(damages) or ""
 
 

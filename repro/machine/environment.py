@@ -18,8 +18,7 @@ from typing import Any
 
 from .. import __version__, datafile, files, installation
 from ..console import DATA, ROOT, UserError, cut, one_line, say
-from ..formats import counted, listing
-from ..installation import Damage
+from ..formats import counted
 from . import build_cache, nvml, support
 from .devices import Device, capability_of
 from .host import Host, host
@@ -122,23 +121,11 @@ class Environment:
         known = self.packages or {}
         versions = {name: each.version or _UNKNOWN for name, each in imports.packages.items()}
         packages = known | {name: version for name, version in versions.items() if name in known or matters(name)}
-        variables = {
-            name: f"{value}, {f'through it: {listing(names)}' if names else 'and nothing came through it'}"
-            if (names := imports.through.get(name)) is not None
-            else value
-            for name, value in (self.variables or {}).items()
-        }
         return replace(
             self,
             packages=dict(sorted(packages.items())),
             imported=imports.packages,
-            lock=lock(
-                packages,
-                bool(self.gpus),
-                imports.packages,
-                [Damage(package, what, missing=False) for package, what in self.lock.changed.items()],
-            ),
-            variables=variables,
+            lock=lock(packages, bool(self.gpus), imports.packages, self.lock.changed | imports.changed),
         )
 
 
@@ -160,11 +147,13 @@ def describe(
     seed: int,
     options: dict[str, Any],
     variables: Mapping[str, str],
-    damages: Collection[Damage] | None = None,
+    changed: Mapping[str, str] | None = None,
 ) -> Environment:
-    """Return the environment of this run. `variables` are those that trials get besides the inherited ones, `damages`
-    those of another Python than this one."""
+    """Return the environment of this run. `variables` are those that trials get besides the inherited ones. `changed`
+    says of another Python's packages what changed since they were installed."""
     here = commit()
+    if changed is None:
+        changed = {name: damage.what for name, damage in installation.damages().items()}
     return Environment(
         repro=__version__,
         commit=here,
@@ -174,7 +163,7 @@ def describe(
         driver=nvml.driver(),
         image=image_target(),
         tf32=support.tf32_allowed(capability_of(devices)),
-        lock=lock(packages, bool(devices), damages=installation.damages() if damages is None else damages),
+        lock=lock(packages, bool(devices), changed=changed),
         packages=dict(sorted(packages.items())),
         seed=seed,
         options=options,
@@ -236,7 +225,8 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
     pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
     pairs += [("repro", then.repro, now.repro)]  # another version may use a name for another thing
     pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]
-    pairs += [(f"the set-up's {name}", *pair) for name, pair in _changes(then.lock, now.lock)]
+    if then.imported is not None and now.imported is not None:
+        pairs += _changes(then, now)
     may_lack = [
         ("the number of cores", then.host.physical_cores, now.host.physical_cores),
         ("the number of usable CPUs", then.host.usable_cpus, now.host.usable_cpus),
@@ -248,10 +238,19 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
         raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")
 
 
-def _changes(then: Lock, now: Lock) -> list[tuple[str, tuple[str, str]]]:
-    """Return the packages with files that changed since their installation, in either of two set-ups."""
-    names = sorted({*then.changed, *now.changed})
-    return [(name, tuple(lock.changed.get(name, "as installed") for lock in (then, now))) for name in names]  # type: ignore[misc]
+def _changes(then: Environment, now: Environment) -> list[tuple[str, str | None, str | None]]:
+    """Return what differs between the files of two set-ups, both of which have imported theirs: packages that changed
+    since their installation, and the content of those from elsewhere."""
+    changed, imported = (then.lock.changed, now.lock.changed), (then.imported or {}, now.imported or {})
+    found: list[tuple[str, str | None, str | None]] = []
+    for name in sorted({*changed[0], *changed[1]}):
+        old, new = (each.get(name, "as installed") for each in changed)
+        found.append((f"the set-up's {name}", old, new))
+    for name in sorted(imported[0].keys() & imported[1].keys()):
+        before, after = (each[name].sha256 for each in imported)
+        if before is not None and after is not None:
+            found.append((f"the content of {name}", before[:8], after[:8]))
+    return found
 
 
 def keep(now: Environment, folder: Path, append: Callable[[bytes], None] | None = None) -> Environment:
@@ -288,19 +287,19 @@ def lock(
     packages: dict[str, str],
     on_gpus: bool,
     imported: Mapping[str, Imported] | None = None,
-    damages: Collection[Damage] = (),
+    changed: Mapping[str, str] = {},
 ) -> Lock:
     """Compare a stack with a lock: the one whose versions it has; else, in an image, the closest, which is the image's
     own; else the closest of those that run_all.sh sets up for GPUs or for a CPU. The stack is the lock only if all
-    known imports came from where the lock is installed, and no package of it is in `damages`."""
-    found = _nearest(packages, on_gpus, damages)
+    known imports came from where the lock is installed, and no package of it has `changed` since."""
+    found = _nearest(packages, on_gpus, changed)
     reason = complaint(imported)
     return found if reason is None else replace(found, is_the_lock=False, reason=reason)
 
 
-def _nearest(packages: dict[str, str], on_gpus: bool, damages: Collection[Damage]) -> Lock:
+def _nearest(packages: dict[str, str], on_gpus: bool, changed: Mapping[str, str]) -> Lock:
     """Return the comparison of the versions with the lock that `lock` describes."""
-    compared = [found for name in _LOCKS if (found := _compared(name, packages, damages)) is not None]
+    compared = [found for name in _LOCKS if (found := _compared(name, packages, changed)) is not None]
     exact = next((found for found in compared if not found.differences), None)
     if exact is not None:
         return exact
@@ -309,7 +308,7 @@ def _nearest(packages: dict[str, str], on_gpus: bool, damages: Collection[Damage
     return min(compared, key=lambda found: len(found.differences), default=Lock())
 
 
-def _compared(name: str, packages: dict[str, str], damages: Collection[Damage]) -> Lock | None:
+def _compared(name: str, packages: dict[str, str], changed: Mapping[str, str]) -> Lock | None:
     """Compare the installed packages with one lock; None where the file is missing: an image has only its own."""
     path = DATA / name
     if not path.is_file():
@@ -321,7 +320,7 @@ def _compared(name: str, packages: dict[str, str], damages: Collection[Damage]) 
         for package, version in pins.items()
         if packages.get(package) != version
     }
-    changed = {each.package: each.what for each in damages if each.package in pins and each.package not in differences}
+    changed = {package: what for package, what in changed.items() if package in pins.keys() - differences.keys()}
     is_the_lock = not differences and not changed
     return Lock(name, hashlib.sha256(text.encode()).hexdigest(), is_the_lock, differences, changed=changed)
 

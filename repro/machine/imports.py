@@ -1,24 +1,24 @@
-"""The imports of a process: packages, versions, where they came from, and what came through environment variables."""
+"""The imports of a process: packages, their versions, where they came from, and which were edited."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-import re
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
 from ..console import ROOT, cut
 from ..formats import first
-from ..installation import normalised
+from ..installation import damages, normalised
 from .packages import IMAGE_KERNELS, PACKAGES, TOOLS, image_target
-from .stack import LIBRARY_PATHS, callers_python_path
 
 Place = Literal["site-packages", "kernels", "elsewhere"]
 
@@ -26,44 +26,45 @@ _OURS = {"repro", "tests", "benchmarks"}
 _MODULES = {"nvidia-ml-py": "pynvml"}  # of packages whose module has another name
 # The packages that a trial may import, by module.
 _PACKAGES = {_MODULES.get(name, name.replace("-", "_")): name for name in PACKAGES if name not in TOOLS}
-_STACK = _PACKAGES.keys()
 _AT_START = ("sitecustomize", "usercustomize")  # Python runs these first, and no lock contains them
+_FROM_ELSEWHERE_FIRST: tuple[Place, ...] = ("elsewhere", "kernels", "site-packages")
 
 
 @dataclass(frozen=True)
 class Imported:
     """An imported package. Its version is None where neither it nor the metadata beside it states one. Its place is the
-    environment's own site-packages, an image's kernels, or elsewhere."""
+    environment's own site-packages, an image's kernels, or elsewhere, and then `sha256` is that of the files that were
+    imported."""
 
     version: str | None
     place: Place
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)
 class Imports:
     """The imports of a process. `packages` has distributions by name, and modules without one where they came from
-    elsewhere. `through` lists, for each variable that is set, the modules and libraries that came through it."""
+    elsewhere. `changed` says of packages what changed since they were installed."""
 
     packages: dict[str, Imported] = field(default_factory=dict)
-    through: dict[str, list[str]] = field(default_factory=dict)
+    changed: dict[str, str] = field(default_factory=dict)
 
 
 def imports() -> Imports:
     """Return what this process imported, and for the rest of the stack what a trial would import from here."""
     files: dict[str, list[str]] = {}  # by top-level module
     for module_name, module in [*sys.modules.items()]:
-        top = module_name.partition(".")[0]
-        found = files.setdefault(top, [])
+        found = files.setdefault(module_name.partition(".")[0], [])
         if file := _file(module):
             found.append(file)
-    for top in _STACK - files.keys():
+    for top in _PACKAGES.keys() - files.keys():
         if located := _located(top):
             files[top] = [located]
     from importlib.metadata import packages_distributions  # 0.06 s, which what only reads saves
 
     owners = packages_distributions()
     packages: dict[str, Imported] = {}
-    for top, of_top in sorted(files.items(), key=lambda item: (item[0] not in _STACK, item[0])):
+    for top, of_top in sorted(files.items(), key=lambda item: (item[0] not in _PACKAGES, item[0])):
         place = _place_of_module(top, of_top)
         owner = {normalised(name) for name in owners.get(top, ())}
         if place is None or (len(owner) != 1 and place != "elsewhere"):
@@ -72,8 +73,10 @@ def imports() -> Imports:
         package = owner.pop() if len(owner) == 1 else _PACKAGES.get(top, top)
         known = packages.get(package)
         if known is None or (place == "elsewhere" and known.place != place):  # a package may have several modules
-            packages[package] = Imported(_version(top, package, of_top, place), place)
-    return Imports(packages, _through(files))
+            content = _hash(of_top) if place == "elsewhere" else None
+            packages[package] = Imported(_version(top, package, of_top, place), place, content)
+    sources = [file for of_top in files.values() for file in of_top if file.endswith(".py")]
+    return Imports(packages, {name: damage.what for name, damage in damages(sources).items()})
 
 
 def elsewhere(packages: Mapping[str, Imported] | None) -> list[str]:
@@ -94,11 +97,10 @@ def _file(module: object) -> str | None:
     access would make lazy modules import more."""
     if not isinstance(module, ModuleType):
         return None
-    known = module.__dict__
-    file = known.get("__file__")
+    file = module.__dict__.get("__file__")
     if isinstance(file, str) and os.path.isabs(file):  # some modules without a file name one that is no path
         return file
-    spec = known.get("__spec__")
+    spec = module.__dict__.get("__spec__")
     return next(iter(getattr(spec, "submodule_search_locations", None) or ()), None)
 
 
@@ -108,9 +110,16 @@ def _located(top: str) -> str | None:
         spec = find_spec(top)
     except (ImportError, ValueError):
         return None
-    if spec is None:
-        return None
-    return spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+    return None if spec is None else spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+
+
+def _hash(files: Iterable[str]) -> str:
+    """Return a hash of the content of a module's files."""
+    found = hashlib.sha256()
+    for path in sorted({*files}):
+        if os.path.isfile(path):
+            found.update(hashlib.sha256(Path(path).read_bytes()).digest())
+    return found.hexdigest()
 
 
 def _place_of_module(top: str, files: Iterable[str]) -> Place | None:
@@ -119,12 +128,10 @@ def _place_of_module(top: str, files: Iterable[str]) -> Place | None:
     if top in ("__main__", "__mp_main__"):
         return None
     places = {_place(file) for file in files if not (top in _OURS and _within(file, (str(ROOT),)))}
-    if top in _AT_START and places - {None}:
+    made_by_code = not places and top in _PACKAGES
+    if made_by_code or (top in _AT_START and places - {None}):
         return "elsewhere"
-    if not places and top in _STACK:  # made by code, without a file
-        return "elsewhere"
-    worst: tuple[Place, ...] = ("elsewhere", "kernels", "site-packages")
-    return next((place for place in worst if place in places), None)
+    return next((place for place in _FROM_ELSEWHERE_FIRST if place in places), None)
 
 
 def _place(file: str) -> Place | None:
@@ -175,45 +182,3 @@ def _version(top: str, name: str, files: Iterable[str], place: Place) -> str | N
     folders = {os.path.dirname(os.path.dirname(file)) for file in files} | {os.path.dirname(file) for file in files}
     beside = sorted(folders.intersection(sys.path))
     return next((found.version for found in distributions(name=name, path=beside)), stated)
-
-
-def _through(files: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Return the names of the modules and libraries that came through each variable that is set."""
-    found = {}
-    if folders := callers_python_path():
-        entries = _and_real(map(os.path.abspath, folders))
-        found["PYTHONPATH"] = sorted(top for top, of_top in files.items() if any(_within(f, entries) for f in of_top))
-    loaded = [*_libraries()]
-    for variable in LIBRARY_PATHS:
-        if value := os.environ.get(variable):
-            named = [part for part in re.split("[: ]" if variable == "LD_PRELOAD" else "[:;]", value) if part]
-            found[variable] = sorted({os.path.basename(each) for each in loaded if _is_named(each, named)})
-    return found
-
-
-def _is_named(library: str, named: Iterable[str]) -> bool:
-    """Return whether a loaded library is one of those named, by its path or name, or is in one of the folders named."""
-    for each in named:
-        real = os.path.realpath(each)
-        if (
-            library == real
-            or os.path.dirname(library) == real
-            or (os.sep not in each and _stem(library) == _stem(each))
-        ):
-            return True
-    return False
-
-
-def _stem(library: str) -> str:
-    """Return a library's name without its version, which a link may leave out."""
-    return os.path.basename(library).partition(".so")[0]
-
-
-def _libraries() -> Iterator[str]:
-    """Yield the shared libraries that this process has loaded, as the kernel lists them."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            paths = {line.rstrip("\n").split(maxsplit=5)[5] for line in maps if line.count(os.sep)}
-    except (OSError, IndexError):
-        return
-    yield from (path for path in paths if ".so" in os.path.basename(path))

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import installation
 from ..console import UserError, say
 from ..formats import counted
 from ..machine import environment, support
@@ -114,15 +115,20 @@ class Run:
         self.environment = environment.keep(self.environment, self.results.folder, self.results.append_line)
 
     def _keep_imports(self) -> None:
-        """Does the same once the stack has said what it imported, and says on stderr what came from elsewhere."""
+        """Do the same once the stack has said what it imported; print what came from elsewhere, or was edited."""
         imports = self._server.imports
         if imports is None or imports is self._imports:
             return
         self._imports = imports
+        known = self.environment.lock.changed
         self.environment = self.environment.with_imports(imports)
         self._keep_environment()
         if reason := self.environment.lock.reason:
             say(f"{reason}: what is measured is not a lock's stack, as {environment.FILE} records")
+        changed = self.environment.lock.changed.items()
+        edited = {name: installation.Damage(name, what) for name, what in changed if name not in known}
+        if line := installation.summary(edited):
+            say(line)
 
     def end(self, code: int) -> None:
         """Has the other nodes, where there are some, end with this exit code."""

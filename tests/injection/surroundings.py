@@ -354,9 +354,8 @@ def installed_files_that_changed(case: Case) -> None:
                 case.check(not finished(out), "it was measured")
                 continue
             run = case.start_run(out, prefix=prefix)
-            case.check(run.wait_for((out / "environment.json").is_file, case.patience), run.message())
+            case.check(run.wait_for(lambda: "--repair" in run.message(), case.patience), f"not told: {run.message()}")  # noqa: B023
             run.kill()
-            case.check("--repair" in run.message(), f"not told: {run.message()}")
             found = json.loads((out / "environment.json").read_text())
             case.check(not found["lock"]["is_the_lock"], "it is recorded as the lock")
 
