@@ -11,8 +11,10 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from repro.lab import report as lab_report
@@ -56,30 +58,32 @@ def test_another_process_keeps_a_cpu_busy_and_one_that_was_reaped_was_our_own() 
     assert reaped[2] > 0.1
 
 
-def test_only_work_on_our_cpus_counts_by_whomever_it_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stat = tmp_path / "stat"
-    monkeypatch.setattr(memory, "_STAT", stat)
+def cpu(**seconds: float) -> Any:
+    """What psutil tells of a CPU that has worked for so long."""
+    known = dict.fromkeys(("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest"), 0.0)
+    return SimpleNamespace(**known | seconds)
+
+
+def test_only_work_on_our_cpus_counts_by_whomever_it_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, others = [cpu()] * 4, cpu(user=900.0)
+    ours = cpu(user=2.0, nice=1.0, system=1.0, idle=5.0, iowait=1.0, irq=0.5, softirq=0.5, steal=1.0, guest=2.0)
+    told = iter((before, [others, ours, others, cpu(user=3.0)]))
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(told))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3})
-    monkeypatch.setattr(os, "sysconf", {"SC_CLK_TCK": 100}.__getitem__)
     seconds = iter((5.0, 15.0))
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(memory, "_own", iter((1.0, 5.0)).__next__)
-    nothing = "0 0 0 0 0 0 0 0 0 0"
-    stat.write_text(f"cpu {nothing}\ncpu0 {nothing}\ncpu1 {nothing}\ncpu3 {nothing}\nintr 7\n")
-    watched = CpuUse()
-    # user, nice, system, idle, waiting for the disk, interrupts, soft ones, stolen, and guests, who are users too
-    others, ours = f"cpu0 {nothing.replace('0', '900')}", "cpu1 200 100 100 500 100 50 50 100 200 100"
-    stat.write_text(f"{others}\n{ours}\ncpu3 300 0 0 0 0 0 0 0 0 0\n")
-    assert watched.read() == pytest.approx((10.0, 6.0 + 3.0, 4.0))
+    assert CpuUse().read() == pytest.approx((10.0, 6.0 + 3.0, 4.0))
 
 
-@pytest.mark.parametrize("text", [None, "cpu 1 2 3\n"])
-def test_a_system_that_does_not_tell_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
-) -> None:
-    if text is not None:
-        (tmp_path / "stat").write_text(text)
-    monkeypatch.setattr(memory, "_STAT", tmp_path / "stat")
+@pytest.mark.parametrize("told", [OSError(), []])
+def test_a_system_that_does_not_tell_says_nothing(monkeypatch: pytest.MonkeyPatch, told: Any) -> None:
+    def cpu_times(percpu: bool) -> Any:
+        if isinstance(told, OSError):
+            raise told
+        return told
+
+    monkeypatch.setattr(psutil, "cpu_times", cpu_times)
     assert CpuUse().read() is None
     assert busy_cpus([]) is None
     assert cpu_disturbance(None) is None

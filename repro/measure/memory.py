@@ -138,10 +138,6 @@ class Peak:
         return max(0, _status("VmHWM") - self._start)
 
 
-_STAT = Path("/proc/stat")
-_IDLE, _WAITING, _STOLEN = 3, 4, 7  # columns of /proc/stat; 8 and 9 are part of 0 and 1
-
-
 class CpuUse:
     """The use of the CPUs that this process may use, from now on: by all processes, also those of other virtual
     machines, and by this one with the children that it has reaped."""
@@ -171,16 +167,14 @@ def busy_cpus(uses: Sequence[tuple[float, float, float]]) -> float | None:
 
 def _busy() -> float | None:
     """Return the seconds that this process's CPUs have worked for any process; None where unknown."""
-    names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    import psutil
+
     try:
-        rows = [line.split() for line in _STAT.read_text().splitlines()]
-    except OSError:
+        cpus = psutil.cpu_times(percpu=True)
+        ours = [cpus[number] for number in os.sched_getaffinity(0)]
+    except (OSError, IndexError):
         return None
-    ticks = [list(map(int, row[1:])) for row in rows if row and row[0] in names]
-    if len(ticks) < len(names):
-        return None
-    worked = sum(sum(each[: _STOLEN + 1]) - each[_IDLE] - each[_WAITING] for each in ticks)
-    return worked / os.sysconf("SC_CLK_TCK")
+    return sum(each.user + each.nice + each.system + each.irq + each.softirq + each.steal for each in ours)
 
 
 def _own() -> float:
