@@ -63,8 +63,8 @@ if [[ -n $reads ]]; then
     for each in cpu:locks/cpu.lock gpu:requirements.lock volta:locks/volta.lock; do
         if has "${each%:*}" "${each#*:}"; then start "${each%:*}" "$@"; fi
     done
-    # Help waits for no set-up where the machine's own Python will do.
-    [[ ${1-} != -h && ${1-} != --help ]] || ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+    # Help waits for no set-up where the machine's own Python has what it needs.
+    [[ ${1-} != -h && ${1-} != --help ]] || ! python3 -c 'import msgspec, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
         exec python3 -P -m repro --help
     set_up read locks/read.lock
     start read "$@"

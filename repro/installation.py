@@ -14,6 +14,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # a stack's lock may pin them, kernels.lock installs them
 
@@ -27,8 +28,7 @@ class Damage:
     missing: bool = False
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A file in a package's RECORD: its `name` there, size and digest."""
 
     package: str
@@ -39,8 +39,8 @@ class _Row:
 
 def damages(imported: Collection[str] = (), thoroughly: bool = False) -> dict[str, Damage]:
     """Return this Python's damaged packages by name: those that a lock brought and that are gone, and those with a file
-    of which the size is not as its RECORD says, or the content: of a file that was `imported`, or `thoroughly` of
-    all."""
+    of another size than its RECORD says, or `thoroughly` of another content. Of files that were `imported` the content
+    is compared, and no other file is looked at."""
     records = dict(_records())
     found = {
         name: Damage(name, "it has no RECORD" if installed(name) else "all of it is gone", missing=True)
@@ -54,8 +54,9 @@ def damages(imported: Collection[str] = (), thoroughly: bool = False) -> dict[st
             rows.setdefault(f"{folder}/{row.name}", []).append(row)
     imported = {*imported}
     for path, claims in rows.items():
-        what = _difference(path, claims, thoroughly or path in imported)
-        if what is not None:
+        if imported and path not in imported:
+            continue
+        if (what := _difference(path, claims, thoroughly or path in imported)) is not None:
             package, missing = claims[0].package, what != "was changed"
             found.setdefault(package, Damage(package, f"{claims[0].name} {what}", missing))
     return found

@@ -17,8 +17,6 @@ from pathlib import Path
 import pytest
 
 from repro import files
-from repro.console import UserError
-from repro.machine.build_cache import build_cache
 from repro.released import archive
 from repro.report.html import h
 from tests import released_archive as released
@@ -233,42 +231,6 @@ def test_a_price_list_is_text_too(tmp_path: Path) -> None:
     output = refusal("cost", "pythia-1b", "--prices", prices(tmp_path, gpu_table("A\\u202eB")))
     assert "A\\\\u202eB" in output
     assert not STEERS.search(output)
-
-
-# What it builds
-
-
-@pytest.mark.parametrize("planted", ["a link", "a folder for all", "a folder of another user"])
-def test_what_is_built_is_never_taken_from_a_folder_that_others_may_write_to(
-    planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / f"repro-build-cache-{os.getuid()}"
-    if planted == "a link":
-        (tmp_path / "theirs").mkdir()
-        place.symlink_to(tmp_path / "theirs")
-    else:
-        place.mkdir()
-        if planted == "a folder for all":
-            place.chmod(0o777)
-        elif os.getuid() == 0:
-            os.chown(place, 65534, 65534)
-        else:
-            pytest.skip("only root can give a folder to another")
-    monkeypatch.setenv("REPRO_CACHE", "/proc/nothing-can-be-made-here")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(UserError, match=rf"^{place}, where it would build, .* name .*REPRO_CACHE"):
-        build_cache()
-
-
-def test_a_temporary_build_cache_is_its_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRO_CACHE", "/proc/nothing-can-be-made-here")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = os.umask(0)
-    try:
-        assert [build_cache(), build_cache()] == [tmp_path / f"repro-build-cache-{os.getuid()}"] * 2
-    finally:
-        os.umask(before)
-    assert build_cache().stat().st_mode & 0o777 == 0o700
 
 
 # The authors' archive, or what is named so

@@ -288,8 +288,8 @@ def test_an_older_or_another_libc_gets_one_clear_line(house: House, tmp_path: Pa
     assert_one_line(house.run("cells", PATH=path), "glibc 2.28", f"here is {version}")
 
 
-def test_help_does_not_wait_for_a_set_up(house: House) -> None:
-    result = house.run("--help")
+def test_help_does_not_wait_for_a_set_up(house: House, tmp_path: Path) -> None:
+    result = house.run("--help", PATH=command(tmp_path / "bin", "python3", f'exec {sys.executable} "$@"'))
     assert result.stderr == ""
     assert json.loads(result.stdout)["arguments"] == ["--help"]
     assert not (house.root / ".venv" / "cpu").exists()
@@ -350,6 +350,7 @@ def test_flash_attn_and_its_successor_are_never_in_one_environment(house: House,
 
 
 def test_a_driver_that_hangs_is_reported_and_not_asked_by_what_needs_no_gpu(house: House, tmp_path: Path) -> None:
+    command(tmp_path / "bin", "python3", f'exec {sys.executable} "$@"')
     path = command(tmp_path / "bin", "nvidia-smi", "exec sleep 100")
     started = time.monotonic()
     assert house.run("--help", PATH=path).returncode == 0, "also before a set-up"

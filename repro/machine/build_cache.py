@@ -7,7 +7,6 @@ import fnmatch
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import sysconfig
@@ -30,34 +29,12 @@ _PARTS = ("inductor", "triton", "extensions-*", "tmp")  # of a build cache; stac
 
 
 def build_cache() -> Path:
-    """Return `wanted_cache`, or this user's temporary folder where the checkout is read-only; makes it. Its content is
-    executed: raises UserError where others may write to the temporary one, and as `wanted_cache` does."""
+    """Return `wanted_cache`, and make it. Raises UserError where it, or one of its parts, cannot be written to, as each
+    compiler would fail there in its own way; and as `wanted_cache` does."""
     place = wanted_cache()
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
-    if os.access(place, os.W_OK):
-        return _usable(place)
-    place = Path(tempfile.gettempdir()) / f"repro-build-cache-{os.getuid()}"
-    _refuse_awkward(str(place), _NAMED)
-    try:
-        with contextlib.suppress(FileExistsError):
-            place.mkdir(mode=0o700)
-        made = place.lstat()
-    except OSError as error:
-        raise UserError(f"{place}, where it would build: {error.strerror}; name a folder in REPRO_CACHE") from None
-    ours = stat.S_ISDIR(made.st_mode) and made.st_uid == os.getuid() and not made.st_mode & 0o022
-    if not ours or not os.access(place, os.W_OK | os.X_OK):
-        raise UserError(
-            f"{place}, where it would build, is no folder that you, and you alone, may write to: remove it, or name "
-            "one in REPRO_CACHE"
-        )
-    return _usable(place)
-
-
-def _usable(place: Path) -> Path:
-    """Return the build cache after a check of its subfolders. Raises UserError for one that is no folder, or is
-    read-only: each compiler would fail there in its own way."""
-    for part in (part for pattern in _PARTS for part in place.glob(pattern)):
+    for part in (place, *(part for pattern in _PARTS for part in place.glob(pattern))):
         if not part.is_dir() or not os.access(part, os.W_OK | os.X_OK):
             raise UserError(
                 f"{part}, where it would build, is no folder that you may write to: remove it, or name another folder "

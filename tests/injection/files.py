@@ -408,34 +408,6 @@ def hostile_names(case: Case) -> None:
             case.check(not {"img", "script"} & page.names, f"elements of the page: {page.names}")
 
 
-@fault("hostile files", times=4, fast=2)
-def planted_build_cache(case: Case) -> None:
-    """The temporary build cache of a read-only checkout is another's, open to all, a link, or a file."""
-    kinds = ["a link", "open to all", "of another", "a file"]
-    for number in range(case.count):
-        kind = kinds[number % len(kinds)]
-        place = case.temporary / f"repro-build-cache-{os.getuid()}"
-        with case.injection(kind):
-            out = case.folder()
-            if kind == "a file":
-                place.touch()
-            elif kind == "a link":
-                place.symlink_to(case.root)
-            else:
-                place.mkdir(mode=0o700)
-                if kind == "open to all":
-                    place.chmod(0o777)
-                elif os.getuid() == 0:
-                    os.chown(place, 65534, 65534)
-            cache = {"REPRO_CACHE": "/proc/nothing-can-be-made-here"}
-            case.refused("run", "--models", "vit", "--out", str(out), says="REPRO_CACHE", variables=cache)
-            case.check(not out.exists(), "it was run")
-        if place.is_dir() and not place.is_symlink():
-            place.rmdir()
-        else:
-            place.unlink(missing_ok=True)
-
-
 @fault("hostile files", times=4, fast=1)
 def lock_that_is_no_stack(case: Case) -> None:
     """What compare --against is given in place of a stack's lock is refused before anything is measured: a lock of one
