@@ -24,7 +24,7 @@ from repro.run.reading import Reading, read
 from repro.run.results import TRIALS
 from repro.run.settings_search import standing
 from repro.run.verdict import comparable_with_cell
-from repro.validity import Answer
+from repro.validity import fits, undisturbed
 
 from . import tell
 
@@ -68,7 +68,7 @@ def stack(record: Record, reading: Reading) -> str:
 
 def _counts(record: Record) -> bool:
     at_cell = comparable_with_cell(record) and record.device in paper_gpus() and record.count in COUNTS
-    return at_cell and Answer.of(record) in (Answer.TIMED, Answer.DOES_NOT_FIT)
+    return at_cell and (undisturbed(record) or fits(record) is False)
 
 
 def _standing(measured: list[tuple[Record, str]]) -> list[tuple[Record, str]]:

@@ -442,6 +442,16 @@ class Record(OfSettings):
         self.id = self.id.replace("/checked", "")  # of older runs, whose option to time whole steps was part of an id
 
     @property
+    def timed(self) -> bool:
+        """Return whether a step was timed."""
+        return self.status == "ok"
+
+    @property
+    def ended(self) -> bool:
+        """Return whether the trial was carried out to an end, good or bad."""
+        return self.status not in ("skipped", "interrupted", "not_measured")
+
+    @property
     def custom(self) -> bool:
         """Return whether it has a method of one's own, parts of modern training, or a micro batch that was asked for:
         then it stands for no cell of the paper, and for no search of settings."""

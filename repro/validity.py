@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from enum import Enum, auto
 
 from . import models
 from .console import UserError
@@ -18,37 +17,13 @@ from .paper.settings import Settings
 from .record import AS_TIMED, AsRun, Record, Trial, derive
 
 
-class Answer(Enum):
-    """What a record says of its settings on its machine."""
-
-    TIMED = auto()  # timed, and nothing disturbed the GPU
-    DISTURBED = auto()  # timed: it fits, but its speed or micro batch may not be what the GPU can do
-    DOES_NOT_FIT = auto()  # ran out of the device's memory, which was all its own
-    MAY_FIT = auto()  # ran out of a GPU's memory while other processes used the GPU
-    FAILED = auto()  # crashed, cannot run, or ran out of time or of the host's memory
-    SKIPPED = auto()  # not measured: a search predicted others to be faster
-    UNKNOWN = auto()  # interrupted, or not believed
-
-    @classmethod
-    def of(cls, record: Record) -> Answer:
-        """Return what a record says. CPUs that other processes kept busy are a note beside it: `cpu_disturbance`."""
-        if record.status == "ok":
-            return cls.DISTURBED if disturbance(record) else cls.TIMED
-        if record.status == "out_of_memory" and not record.host_ran_out:
-            return cls.MAY_FIT if gpu_disturbance(record) else cls.DOES_NOT_FIT
-        if record.status == "skipped":
-            return cls.SKIPPED
-        return cls.UNKNOWN if record.status in ("interrupted", "not_measured") else cls.FAILED
-
-    @property
-    def was_timed(self) -> bool:
-        """Return whether a step was timed, disturbed or not."""
-        return self in (Answer.TIMED, Answer.DISTURBED)
-
-    @property
-    def ended(self) -> bool:
-        """Return whether the trial was carried out to an end, good or bad."""
-        return self not in (Answer.SKIPPED, Answer.UNKNOWN)
+def fits(record: Record) -> bool | None:
+    """Return whether its settings fit the memory of the device; None where the record does not say, such as where other
+    processes used the GPU."""
+    if record.timed:
+        return True
+    full = record.status == "out_of_memory" and not record.host_ran_out and disturbance(record) is None
+    return False if full else None
 
 
 def feasible(record: Record) -> bool | None:
@@ -56,18 +31,15 @@ def feasible(record: Record) -> bool | None:
 
     A host whose memory ran out counts only for settings for which the paper's hosts have too little, too.
     """
-    answer = Answer.of(record)
-    if answer.was_timed:
-        return True
-    of_host = answer is Answer.FAILED and record.host_ran_out
-    too_large = of_host and not fits_papers_hosts(*record.recipe_and_settings, record.world)
-    return False if too_large or answer is Answer.DOES_NOT_FIT else None
+    of_host = record.host_ran_out and record.status not in ("ok", "interrupted", "not_measured", "skipped")
+    if of_host and not fits_papers_hosts(*record.recipe_and_settings, record.world):
+        return False
+    return fits(record)
 
 
 def is_final(record: Record) -> bool:
     """Return whether the same command may leave it as it is: what failed otherwise may be fixed by then."""
-    answer = Answer.of(record)
-    return answer.was_timed or answer in (Answer.DOES_NOT_FIT, Answer.SKIPPED) or record.status == "timed_out"
+    return fits(record) is not None or record.status in ("skipped", "timed_out")
 
 
 # NVML's clock event reasons. A power cap is left in: under load a board runs at its cap on both sides.
@@ -80,14 +52,22 @@ _BUSY = 0.25  # CPUs: one that another process needs is enough, as threads wait 
 
 def disturbance(record: Record) -> str | None:
     """Describe why its speed, or that it does not fit, may not be what the machine can do; None where nothing is known
-    that disturbed it."""
-    return gpu_disturbance(record) or larger_may_fit(record)
+    that disturbed it. CPUs that other processes kept busy are a note beside it: `cpu_disturbance`."""
+    if record.timed:
+        return gpu_disturbance(record) or larger_may_fit(record)
+    full = record.status == "out_of_memory" and not record.host_ran_out
+    return gpu_disturbance(record) if full else None
+
+
+def undisturbed(record: Record) -> bool:
+    """Return whether it was timed, and nothing is known that disturbed the GPU."""
+    return record.timed and disturbance(record) is None
 
 
 def gpu_disturbance(record: Record) -> str | None:
     """Describe what disturbed the GPU as the record was timed, or as nothing fitted; None where nothing is known."""
     for state in filter(None, record.observed.gpu_state or []):
-        if record.status == "ok" and (words := _throttled(state)):
+        if record.timed and (words := _throttled(state)):
             return f"the GPU throttled: {words}"
         if used := _used_by_others(state):
             return used
@@ -107,7 +87,7 @@ def _throttled(state: Mapping[str, float | None]) -> str | None:
 
 def larger_may_fit(record: Record) -> str | None:
     """Describe why a larger micro batch than the one that ran may fit; None where nothing is known."""
-    if record.status != "ok":
+    if not record.timed:
         return None
     used = next(filter(None, map(_used_by_others, record.batch.full)), None)
     return used and f"a larger micro batch ran out of memory as {used}"

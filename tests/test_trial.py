@@ -27,7 +27,7 @@ from repro.measure.trial import Bench, _go_uncompiled, _take, run_trial
 from repro.paper import gpus
 from repro.record import Record, Status, Trial, derive
 from repro.trial_warnings import warnings
-from repro.validity import Answer, disturbance, larger_may_fit
+from repro.validity import disturbance, fits, larger_may_fit, undisturbed
 from tests.command_line import altered
 from tests.scripted_server import ScriptedServer
 
@@ -457,7 +457,7 @@ def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_whereve
     assert search(attempt, 16, start, record) == 0
     assert (record.status, record.reason, record.batch.search_crash) == ("crashed", "NCCL error", "")
     assert record.observed.gpu_state is None, "what else is on the GPU has no part in it"
-    assert Answer.of(record) is Answer.FAILED
+    assert (fits(record), disturbance(record)) == (None, None)
     limited = Record.of(Trial("vit", "tiny", "naive", "H100", 1, memory_limit=70), "ok")
     assert search(attempt, 16, start, limited) == 1, "of what it may take it is the end"
 
@@ -508,7 +508,7 @@ def test_a_micro_batch_that_others_left_no_room_for_may_fit_another_time(
     assert search(attempt, 16, start, record) == 2
     output = f"a larger micro batch ran out of memory as {beside}" if beside else None
     assert (record.status, larger_may_fit(record), disturbance(record)) == ("ok", output, output)
-    assert Answer.of(record) is (Answer.DISTURBED if beside else Answer.TIMED)
+    assert undisturbed(record) == (not beside)
 
 
 def test_the_memory_of_the_host_does_not_go_by_the_micro_batch_in_a_search_either() -> None:
@@ -517,7 +517,7 @@ def test_the_memory_of_the_host_does_not_go_by_the_micro_batch_in_a_search_eithe
         assert search(partial(search_of, "out_of_memory", of_host=True), 16, start, record) == 0
         assert (record.status, record.host_ran_out) == ("out_of_memory", True)
         assert record.reason == f"the host's memory ran out while searching at micro batch {at}: no more"
-        assert Answer.of(record) is Answer.FAILED
+        assert (fits(record), disturbance(record)) == (None, None)
 
 
 def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
@@ -529,7 +529,7 @@ def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
     assert search(lambda start, largest: ("out_of_memory", [full]), 16, 1, record) == 0
     assert record.reason == "not even a micro batch of 1 fits; others had 79.0 GB of the GPU's memory"
     assert record.remedy == "run it again once no other process uses the GPU"
-    assert Answer.of(record) is Answer.MAY_FIT
+    assert (fits(record), disturbance(record)) == (None, "others had 79.0 GB of the GPU's memory")
 
 
 def timed(

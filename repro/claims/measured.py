@@ -18,7 +18,7 @@ from ..paper.tables import COUNTS, TOLERANCE, Table
 from ..record import DAYS, Clock, Record, days_text
 from ..run.results import TRIALS
 from ..run.settings_search import Search, searches
-from ..run.verdict import FAILED, Verdict, comparable_with_cell, explain, judge_tables
+from ..run.verdict import Verdict, comparable_with_cell, explain, judge_tables
 from .working import Missing, SourceRow, Working, count, fact, mean, shown
 
 RUN = f"{command()} --gpus all"
@@ -78,8 +78,8 @@ def _differing(records: Sequence[Record], clock: Clock, table: Table) -> Working
 
 def _compared(cell: Verdict) -> Working:
     days = "nothing fitted" if cell.chosen.days is None else days_text(cell.chosen.days, cell.clock)
-    failed = cell.verdict in FAILED
-    return fact(failed, SourceRow(TRIALS, cell.cell, days, "this run"), step=explain(cell) if failed else "")
+    row = SourceRow(TRIALS, cell.cell, days, "this run")
+    return fact(cell.differs, row, step=explain(cell) if cell.differs else "")
 
 
 def _timed_passes(records: Sequence[Record], clock: Clock) -> Working:

@@ -43,7 +43,7 @@ from ..printout import add_output, people
 from ..record import Record
 from ..run.plan import Methods, ModernMethods, settings_for
 from ..run.reading import Joined, Reading, join, read
-from ..validity import Answer, disturbance
+from ..validity import disturbance
 from .custom_models import add_models
 from .day_options import add_measured_days, measured_days
 
@@ -253,7 +253,7 @@ def _beside(
     if format in FOR_MACHINES:
         print(render(rows, format))
         return 0
-    disturbed = [each for each in found if Answer.of(each.record) is Answer.DISTURBED]
+    disturbed = [each for each in found if each.record.timed and disturbance(each.record)]
     predicted_from = [
         f"{f'trials of {listing(folders)} ' if len(sources) > 1 else ''}{source}" for source, folders in sources.items()
     ]

@@ -29,7 +29,7 @@ from ..predict.traces import of_stack
 from ..printout import add_output, people
 from ..record import BY_DAYS, CLOCKS, DEFAULT, Clock
 from ..report import released
-from ..report.grids import VERDICTS
+from ..report.grids import KINDS, kind_of
 from ..report.tables import NUMBERS, TITLES, layout, rows
 from ..run.corrected import WORTH_SAYING, Corrected
 from ..run.reading import Joined, add_measured, measured
@@ -146,7 +146,7 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
 def _of_row(row: Corrected, verdict: Verdict | None, modern: bool) -> str:
     if modern and row.modern_days is not None:
         return cell_text(row.modern_days, 2)
-    sign = VERDICTS[verdict.by(row.by).verdict][0] if verdict else ""
+    sign = KINDS[kind_of(verdict.by(row.by))][0] if verdict else ""
     return f"{row.shown}{'*' * row.refused}{sign}"
 
 
@@ -155,13 +155,13 @@ def _of_verdict(verdict: Verdict, clock: Clock) -> str:
     not measured."""
     judged = verdict.by(clock)
     days = "-" if judged.days is None else significant(judged.days)
-    return "." if judged.verdict == "not_measured" else f"{days}{VERDICTS[judged.verdict][0]}"
+    return "." if judged.verdict == "not_measured" else f"{days}{KINDS[kind_of(judged)][0]}"
 
 
 def _signs(there: Sequence[Verdict]) -> list[str]:
     """Return a note on the signs of these verdicts."""
-    words = dict.fromkeys(verdict.chosen.verdict for verdict in there)
-    named = [f"{sign} {meaning}" for word in words for sign, meaning in [VERDICTS[word]] if sign]
+    words = dict.fromkeys(kind_of(verdict.chosen) for verdict in there)
+    named = [f"{sign} {meaning}" for word in words for sign, meaning in [KINDS[word]] if sign]
     return [f"{'; '.join(named)}."] if named else []
 
 
@@ -195,6 +195,6 @@ def _as_measured(row: Corrected) -> Corrected:
 
 def _counts(clock: Clock, there: Sequence[Verdict]) -> str:
     """Return a sentence that counts the verdicts by this clock."""
-    counts = Counter(verdict.by(clock).verdict for verdict in there)
+    counts = Counter(kind_of(verdict.by(clock)) for verdict in there)
     words = [f"{count} {word.replace('_', ' ')}" for word, count in counts.most_common()]
     return f"{BY_DAYS[clock]} {listing(words)} of {len(there)} cells."

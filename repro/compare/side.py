@@ -21,7 +21,6 @@ from ..run.reading import (
     unusable,
 )
 from ..run.results import TRIALS
-from ..validity import Answer
 
 SEARCHES = "largest"  # subfolder of each stack of a check, with its searches for micro batches
 Key = tuple[str, str, str, int, int, int | None, int | None]
@@ -123,15 +122,11 @@ def _of_run(folder: Path) -> tuple[list[Record], Environment]:
 def _without_repeated(records: Sequence[Record]) -> list[Record]:
     """Return the records of a folder without failures that were measured again later, in any number of rounds: they
     were no starts of their own. Of a trial that still fails, the latest failure stays."""
-    of_id = {record.id: record for record in records if Answer.of(record).ended}
+    of_id = {record.id: record for record in records if record.ended}
     latest = [record for record in records if of_id.get(record.id) is record]
     stands = {key(record): record for record in latest}
-    stands |= {key(record): record for record in latest if Answer.of(record).was_timed}
-    return [
-        each
-        for each in records
-        if (answer := Answer.of(each)).was_timed or not answer.ended or each is stands[key(each)]
-    ]
+    stands |= {key(record): record for record in latest if record.timed}
+    return [each for each in records if each.timed or not each.ended or each is stands[key(each)]]
 
 
 def machine(environment: Environment) -> str:

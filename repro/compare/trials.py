@@ -12,7 +12,7 @@ from ..console import UserError, cut
 from ..formats import counted
 from ..machine.environment import Environment
 from ..record import Record
-from ..validity import Answer, disturbance
+from ..validity import disturbance, undisturbed
 from .changes import changes
 from .decision import Decision, decide, decide_apart
 from .side import Key, Side, key, middle, of_starts, step_seconds
@@ -95,7 +95,7 @@ def alone(before: Side, after: Side) -> list[Compared]:
 
 def _shown(records: Sequence[Record]) -> Record:
     """Return the latest record that ran, else the latest, to describe the trial."""
-    return next((record for record in reversed(records) if Answer.of(record).was_timed), records[-1])
+    return next((record for record in reversed(records) if record.timed), records[-1])
 
 
 def compare_trial(
@@ -108,11 +108,11 @@ def compare_trial(
     compared = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
     if obstacle:
         return compared
-    sides = [[record for record in side if Answer.of(record) is not Answer.MAY_FIT] for side in (before, after)]
+    sides = [[record for record in side if record.timed or not disturbance(record)] for side in (before, after)]
     for side, kept in zip((before, after), sides, strict=True):
         if not kept:
             return replace(compared, reason=_all_discarded(side))
-    ran = [[record for record in side if Answer.of(record).was_timed] for side in sides]
+    ran = [[record for record in side if record.timed] for side in sides]
     shares = [1 - len(runs) / len(side) for runs, side in zip(ran, sides, strict=True)]
     failed = [_failed(side) for side in sides]
     failures = f"before, {failed[0]}; after, {failed[1]}" if all(failed) else "".join(failed)
@@ -133,7 +133,7 @@ def _of_what_ran(compared: Compared, ran: Sequence[Sequence[Record]], drift: flo
     """Compare a trial by the times of both sides, each of which has some."""
     if obstacle := _another_recipe(*ran):
         return replace(compared, reason=obstacle)
-    valid = [[record for record in side if Answer.of(record) is Answer.TIMED] for side in ran]
+    valid = [[record for record in side if undisturbed(record)] for side in ran]
     for side, kept in zip(ran, valid, strict=True):
         if not kept:
             return replace(compared, reason=_all_discarded(side))
@@ -192,7 +192,7 @@ def _failed(side: Sequence[Record]) -> str:
     """Describe the failures of one side, by status, with the most frequent reason of each."""
     reasons: dict[str, list[str]] = {}
     for record in side:
-        if not Answer.of(record).was_timed:
+        if not record.timed:
             reasons.setdefault(record.status, []).append(record.reason or "no reason recorded")
     count = (lambda number: f"{number} of {len(side)} processes ") if len(side) > 1 else lambda number: ""
     return ", ".join(f"{count(len(said))}{status}: {mode(sorted(said))}" for status, said in sorted(reasons.items()))
@@ -204,9 +204,8 @@ def _all_discarded(side: Sequence[Record]) -> str:
 
 
 def _half(records: Sequence[Record]) -> SideStats:
-    valid = [record for record in records if Answer.of(record) is Answer.TIMED]
-    answers = Counter(map(Answer.of, records))
-    discarded = answers[Answer.DISTURBED] + answers[Answer.MAY_FIT]
+    valid = [record for record in records if undisturbed(record)]
+    discarded = sum(disturbance(record) is not None for record in records)
     return SideStats(
         processes=len(valid),
         discarded=discarded,
@@ -223,7 +222,7 @@ def _by_trial(side: Side) -> dict[Key, list[Record]]:
     """Return the records of each trial that have a result: not those that were interrupted or skipped."""
     found: dict[Key, list[Record]] = {}
     for record in side.records:
-        if Answer.of(record).ended:
+        if record.ended:
             found.setdefault(key(record), []).append(record)
     return found
 
@@ -273,7 +272,7 @@ def ratios_of_pairs(before: Sequence[Record], after: Sequence[Record], micro_bat
     processes. One that was disturbed or ran at another micro batch leaves its counterpart out, too."""
 
     def seconds(record: Record) -> float | None:
-        fair = Answer.of(record) is Answer.TIMED and record.batch.micro_batch == micro_batch
+        fair = undisturbed(record) and record.batch.micro_batch == micro_batch
         return step_seconds(record) if fair else None
 
     found, others = [], _by_pair(after)

@@ -33,7 +33,7 @@ from ..measure.trial import Bench, run_trial
 from ..record import Record, Trial
 from ..run.reading import history
 from ..run.results import Results
-from ..validity import Answer, is_final
+from ..validity import is_final
 from .budget import SIDES, forks, pair_of, search_of
 from .candidate import Stack, folder
 from .decision import BLOCK, FIRST_LOOK
@@ -155,7 +155,7 @@ class Check:
             if sampled is None or sampled.id in self._failed:
                 continue
             sides = [[each for each in self.samples(arm, trial) if is_final(each)] for arm in SIDES]
-            if not all(Answer.of(each).was_timed for side in sides for each in side):
+            if not all(each.timed for side in sides for each in side):
                 continue
             before, after = ({each.pair for each in side} for side in sides)
             pairs = len(before & after - {None})  # None is of a check before records had pairs
@@ -200,7 +200,7 @@ class Check:
         if record.status == "timed_out" and time.monotonic() >= self._deadline:
             self.complete = False
             return False
-        return Answer.of(arm.keep(record, pair)).was_timed
+        return arm.keep(record, pair).timed
 
     @contextmanager
     def _opened(self, folder: Path, arm: str, trials: Iterable[Trial]) -> Iterator[_Opened]:
@@ -233,7 +233,7 @@ class Check:
     def _failure(self, trial: Trial) -> str:
         """Describe a failure of one stack that ended the trial's pairs before the other had measured it."""
         for arm in SIDES:
-            if failed := [record for record in self.samples(arm, trial) if not Answer.of(record).was_timed]:
+            if failed := [record for record in self.samples(arm, trial) if not record.timed]:
                 reason = f"{failed[-1].status}: {failed[-1].reason}"
                 return f"; in {self._stacks[arm].name} it failed, which ended its pairs ({reason})"
         return ""

@@ -15,7 +15,7 @@ from ..predict.hardware import Machine
 from ..record import OnMachine, Record, days_of_steps
 from ..run.plan import ModernMethods
 from ..run.reading import Joined
-from ..validity import Answer
+from ..validity import disturbance
 
 SCRIPT = "train.py"
 
@@ -50,11 +50,7 @@ def measured(
     """Return the fastest settings that were measured: of this model, on this GPU and number of them, None for any; with
     parts of modern training only where these are asked for. Raise UserError where there are none, or of several
     models."""
-    timed = [
-        each
-        for each in runs.records
-        if Answer.of(each).was_timed and each.derived.true_step and each.origin == "measured"
-    ]
+    timed = [each for each in runs.records if each.timed and each.derived.true_step and each.origin == "measured"]
     ran = [each for each in timed if not Settings.parse(each.settings).methods]
     if len(ran) < len(timed):
         say(
@@ -103,7 +99,7 @@ def _as_asked(record: Record, methods: ModernMethods | None) -> bool:
 
 def _preference(record: Record) -> tuple[bool, bool, bool, float]:
     """Order records: the paper's scale, undisturbed, with the whole memory, and the fastest first."""
-    disturbed = Answer.of(record) is Answer.DISTURBED
+    disturbed = disturbance(record) is not None
     return record.scale != "paper", disturbed, record.memory_limit is not None, record.derived.true_step or 0.0
 
 

@@ -14,7 +14,7 @@ from repro.installation import installed
 from repro.machine.packages import without_build
 from repro.paper.tables import Cell
 from repro.record import Record
-from repro.validity import Answer, larger_may_fit
+from repro.validity import fits, larger_may_fit
 
 from .. import models
 from .fits import EVERYTHING, Constants, fitted_constants, limited
@@ -233,7 +233,7 @@ class Comparison:
 
     @property
     def feasible_as_predicted(self) -> bool:
-        return self.forecast.feasible == Answer.of(self.record).was_timed
+        return self.forecast.feasible == self.record.timed
 
 
 def compared_trials(
@@ -251,7 +251,7 @@ def compared_trials(
         Comparison(predicted(record), record)
         for record in records
         if (record.device, record.count, record.nodes) == (device, machine.gpus, machine.nodes)
-        and Answer.of(record) in (Answer.TIMED, Answer.DISTURBED, Answer.DOES_NOT_FIT)  # no host's memory is predicted
+        and fits(record) is not None  # no host's memory is predicted
     ]
 
 
@@ -262,7 +262,7 @@ def accuracy_text(found: Sequence[Comparison]) -> str:
     words = f"{feasible} of {len(found)} are feasible or not as predicted"
     if not ratios:
         return f"{words}."
-    ran = [each for each in found if Answer.of(each.record).was_timed and not larger_may_fit(each.record)]
+    ran = [each for each in found if each.record.timed and not larger_may_fit(each.record)]
     sizes = [each.forecast.micro_batch == each.record.batch.compared_micro_batch for each in ran]
     errors = [abs(ratio - 1) for ratio in ratios]
     near, within = sum(error <= 0.25 for error in errors), sum(0.5 <= ratio <= 2 for ratio in ratios)

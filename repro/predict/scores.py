@@ -19,7 +19,7 @@ from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.settings import NAIVE, Settings, search_space
 from repro.paper.tables import Cell, Table, all_cells, cells, published_settings
 from repro.record import Record
-from repro.validity import Answer
+from repro.validity import undisturbed
 
 from .. import models
 from ..models.recipe import Recipe
@@ -161,7 +161,7 @@ def _recorded(fit: Constants, records: Mapping[str, Sequence[Record]]) -> list[S
     for folder, record in ((folder, each) for folder, there in records.items() for each in there):
         gpu, source = find(record.device), f"{folder}, {record.id}"
         measured, size = record.derived.true_step, record.batch.micro_batch
-        ran = Answer.of(record) is Answer.TIMED and record.comparable_with_paper and record.recipe in models.IDS
+        ran = undisturbed(record) and record.comparable_with_paper and record.recipe in models.IDS
         if gpu is None or measured is None or size is None or not ran or source in kept:
             continue
         recipe, settings = record.recipe_and_settings
@@ -183,7 +183,7 @@ def _predicted_before(records: Mapping[str, Sequence[Record]]) -> list[Scored]:
         with file.open(newline="") as rows:
             known = {(row["recipe"], row["settings"]): row["step_seconds"] for row in csv.DictReader(rows)}
         there = [each for folder, group in records.items() if Path(folder).parent.name == file.stem for each in group]
-        for record in (each for each in there if Answer.of(each) is Answer.TIMED and each.derived.true_step):
+        for record in (each for each in there if undisturbed(each) and each.derived.true_step):
             gpu, seconds = find(record.device), known.get((record.recipe, record.settings))
             if gpu is not None and seconds and record.derived.true_step is not None:
                 what = f"{models.find(record.recipe).name} {record.settings}"

@@ -13,7 +13,6 @@ from ..parts import BY_NAME
 from ..predict.today import peak_bytes
 from ..record import Record
 from ..run.parts_search import faster
-from ..validity import Answer
 from .methods import beside, id_with
 from .trials import GIB
 
@@ -76,10 +75,10 @@ def ablations(records: Iterable[Record]) -> list[Ablation]:
     found = []
     for id, group in groups.items():
         usual, standing = known.get(id), [each for each in group if each.modern and each.modern.stands()]
-        if usual is None or not Answer.of(usual).was_timed or not standing:
+        if usual is None or not usual.timed or not standing:
             continue
         whole = max(standing, key=lambda each: len(Settings.parse(each.settings).parts))
-        ran = [each for each in standing if Answer.of(each).was_timed]
+        ran = [each for each in standing if each.timed]
         candidates = ran if any(each.modern and each.modern.asked for each in ran) else [*ran, usual]
         best = min(candidates, key=lambda each: each.derived.true_step or math.inf)
         by_parts = {Settings.parse(each.settings).parts: each for each in (*group, usual)}
@@ -110,8 +109,8 @@ def _rows(each: Ablation) -> list[dict[str, Any]]:
 
 
 def _row(each: Ablation, part: str, here: str, without: Record | None, reason: str) -> dict[str, Any]:
-    ran = each.whole if here != "unsupported" and Answer.of(each.whole).was_timed else None
-    usual = without if without is not None and Answer.of(without).was_timed else None
+    ran = each.whole if here != "unsupported" and each.whole.timed else None
+    usual = without if without is not None and without.timed else None
     columns = beside(ran, usual)
     at = columns["at MBS"]
     predicted, predicted_usual = (peak_bytes(record, at) if record and at else None for record in (ran, usual))

@@ -15,24 +15,23 @@ from ..predict.audit import (
 from ..record import BY_DAYS, DAYS, days_text, other
 from ..run import corrected
 from ..run.corrected import Corrected
-from ..run.verdict import (
-    Verdict,
-)
+from ..run.verdict import Judgement, Verdict
 from .blocks import Entry, Grid
 
 # The words that select a field's colour, each with its symbol and meaning.
-VERDICTS = {
+VERDICTS: dict[str, tuple[str, str]] = {
     "reproduced": ("✓", "reproduced: days agree within the tolerance, or neither can train it"),
     "faster": ("▼", "faster than printed"),
     "slower": ("▲", "slower than printed"),
     "feasibility_differs": ("✗", "feasible in one, out of memory in the other"),
     "no_reference": ("?", "no reference: the paper's mark is lost, or its jobs had too little host memory"),
     "not_measured": ("", "not measured"),
-    "projected_reproduced": ("≈✓", "projected, and agrees within the tolerance: verifies nothing"),
-    "projected_faster": ("≈▼", "projected, faster than printed"),
-    "projected_slower": ("≈▲", "projected, slower than printed"),
-    "projected_feasibility_differs": ("≈✗", "projected: feasible in one, out of memory in the other"),
-    "projected_no_reference": ("≈?", "projected, without a printed number to compare with"),
+}
+# Those of verdicts, measured and projected.
+KINDS = VERDICTS | {
+    f"projected_{word}": (f"≈{symbol}", f"projected, which verifies nothing: {meaning}")
+    for word, (symbol, meaning) in VERDICTS.items()
+    if word != "not_measured"
 }
 AUDIT = {
     "impossible": ("✗", "impossible: above the GPU's dense peak, however the days were rounded"),
@@ -46,7 +45,7 @@ _CORRECTED = {
     "predicted_infeasible": ("-", "predicted infeasible"),
 }
 # The symbol before a coloured word.
-SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).items()} | {
+SYMBOLS = {kind: symbol for kind, (symbol, _) in (KINDS | AUDIT | CLAIMS).items()} | {
     "ok": "✓",
     "out_of_memory": "✗",
     "unsupported": "—",
@@ -56,6 +55,11 @@ SYMBOLS = {kind: symbol for kind, (symbol, _) in (VERDICTS | AUDIT | CLAIMS).ite
     "interrupted": "…",
     "not_measured": "?",
 }
+
+
+def kind_of(judged: Judgement) -> str:
+    """Return the word of `KINDS` for a judgement."""
+    return f"projected_{judged.verdict}" if judged.projected else judged.verdict
 
 
 def verdict_grid(table: TableNumber, verdicts: Sequence[Verdict]) -> Grid:
@@ -72,7 +76,7 @@ def verdict_grid(table: TableNumber, verdicts: Sequence[Verdict]) -> Grid:
             f"; beside a verdict's symbol, {DAYS[clock]} here and, smaller or after a slash, {DAYS[other(clock)]}, - "
             "where nothing fitted"
         )
-    return _grid(f"Table {table}", f"{caption}.", entries, VERDICTS)
+    return _grid(f"Table {table}", f"{caption}.", entries, KINDS)
 
 
 def verdict_entry(verdict: Verdict) -> Entry:
@@ -84,15 +88,15 @@ def verdict_entry(verdict: Verdict) -> Entry:
         measured = significant(chosen.days)
     elif chosen.verdict != "not_measured":
         measured = "-"
-    symbol, _ = VERDICTS[chosen.verdict]
-    message = f"{verdict.cell}: {chosen.verdict.replace('_', ' ')}"
+    kind = kind_of(chosen)
+    message = f"{verdict.cell}: {kind.replace('_', ' ')}"
     message += f" with {chosen.settings}" if chosen.settings else ""
     message += f", {days_text(chosen.days, verdict.clock)}" if chosen.days is not None else ""
     message += f", {chosen.reason}" if chosen.reason else ""
     if chosen.days is not None and beside.days is not None:
-        message += f"; {BY_DAYS[clock]} {beside.verdict.replace('_', ' ')}, {beside.days:.1f} days"
+        message += f"; {BY_DAYS[clock]} {kind_of(beside).replace('_', ' ')}, {beside.days:.1f} days"
     small = significant(beside.days) if measured and beside.days is not None else ""
-    return Entry(printed(verdict.expected, verdict.expected_days), measured, chosen.verdict, symbol, message, small)
+    return Entry(printed(verdict.expected, verdict.expected_days), measured, kind, KINDS[kind][0], message, small)
 
 
 def audit_grid(table: TableNumber, rows: Sequence[Audited]) -> Grid:

@@ -10,7 +10,6 @@ from typing import Any
 from ..formats import significant
 from ..paper.settings import Settings
 from ..record import Record
-from ..validity import Answer
 from .trials import GIB
 
 _DIFFERS = 0.01  # relative: on a CPU the rounding of bf16 changed a loss of these steps by up to 4e-5
@@ -48,7 +47,7 @@ def id_with(record: Record, settings: Settings) -> str:
 
 
 def _row(record: Record, without: Record | None) -> dict[str, Any]:
-    there = without if without is not None and Answer.of(without).was_timed else None
+    there = without if without is not None and without.timed else None
     return {
         "model": record.recipe,
         "machine": record.machine,

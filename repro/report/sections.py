@@ -22,20 +22,17 @@ from ..run.reading import Joined, Reading, join
 from ..run.settings_search import Search, searches
 from ..run.verdict import (
     FAILED,
-    PROJECTED,
-    PROJECTED_FAILED,
     Verdict,
     Word,
     differing,
     explain,
     ran_uncompiled,
 )
-from ..validity import Answer
 from .ablation import ABLATION, ablation_rows, ablation_text
 from .again import rerun
 from .blocks import Block, Bullets, Counts, Facts, Fold, Heading, Report, Sentence, Table
 from .figures import in_order, machines, of_run
-from .grids import verdict_entry, verdict_grid
+from .grids import kind_of, verdict_entry, verdict_grid
 from .methods import LEGEND, method_losses, method_rows
 from .published import another, published, without_gpu
 from .trials import legend, nearest_paper_gpu, notes, projection_errors, settings_text, trial_rows
@@ -114,7 +111,7 @@ def _days(search: Search) -> str:
 
 def _everything_works(records: Sequence[Record]) -> str:
     """Return a sentence on how many settings ran on a CPU, which verifies no number of the paper."""
-    ran = sum(Answer.of(record).was_timed for record in records)
+    ran = sum(record.timed for record in records)
     scale = " at tiny scale" if all(record.scale == "tiny" for record in records) else ""
     well = "everything works here" if ran == len(records) else f"{len(records) - ran} did not, for the reasons below"
     return (
@@ -127,7 +124,8 @@ def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
     """Return one sentence that counts the cells of Tables 1 and 4 by the judging clock, and one by the other, empty
     where that compares none. The first has the tolerance if it is not the default."""
     clock, tolerance = verdicts[0].clock, verdicts[0].tolerance
-    counts, beside = (Counter(verdict.by(each).verdict for verdict in verdicts) for each in (clock, other(clock)))
+    judged = ([verdict.by(each) for verdict in verdicts] for each in (clock, other(clock)))
+    counts, beside = (Counter(each.verdict for each in of_clock if not each.projected) for of_clock in judged)
     compared, missing = _compared(counts), counts["not_measured"]
     quote = f"Of the {len(verdicts)} cells of Tables 1 and 4, {compared or 'none'} {were(compared or 1)} compared"
     if compared:
@@ -136,24 +134,15 @@ def sentences(verdicts: Sequence[Verdict]) -> tuple[str, str]:
         quote += f"; {missing} {were(missing)} not measured"
     if counts["no_reference"]:
         quote += f", {counts['no_reference']} {_HAD_NO_NUMBER}"
-    if projected := _projected_text(counts):
-        quote += f"; {projected}"
+    if projected := Counter(verdict.verdict for verdict in verdicts if verdict.projected):
+        cells = projected.total()
+        quote += f"; {cells} {were(cells)} projected, not measured: {_held(projected)}"
+        if lost := projected["no_reference"]:
+            quote += f", {lost} {_HAD_NO_NUMBER}"
     if tolerance != TOLERANCE:
         quote += f". The tolerance is {percent(tolerance)}, not the default of {percent(TOLERANCE)}"
     by_other = f"{BY_DAYS[other(clock)].capitalize()}, of {counted(_compared(beside), 'cell')}: {_held(beside)}."
     return f"{quote}.", by_other if _compared(beside) else ""
-
-
-def _projected_text(counts: Mapping[Word, int]) -> str:
-    """Return the count of the projected cells, and how they compare, which verifies none; empty without one."""
-    if not (cells := sum(counts[word] for word in PROJECTED)):
-        return ""
-    failed = sum(counts[word] for word in PROJECTED_FAILED)
-    differ = f"{failed} differing{f' ({differing(counts, PROJECTED_FAILED)})' if failed else ''}"
-    text = f"{cells} {were(cells)} projected, not measured: {counts['projected_reproduced']} reproduced, {differ}"
-    if lost := counts["projected_no_reference"]:
-        text += f", {lost} {_HAD_NO_NUMBER}"
-    return text
 
 
 def _compared(counts: Mapping[Word, int]) -> int:
@@ -168,8 +157,8 @@ def _held(counts: Mapping[Word, int]) -> str:
 
 def _counts(verdicts: Sequence[Verdict], records: Sequence[Record]) -> list[tuple[str, str, int]]:
     if _of_the_paper(records):
-        counts = Counter(verdict.verdict for verdict in verdicts)
-        projected = sum(counts[word] for word in PROJECTED)
+        counts = Counter(verdict.verdict for verdict in verdicts if not verdict.projected)
+        projected = sum(verdict.projected for verdict in verdicts)
         return [
             ("", "cells compared", _compared(counts)),
             ("reproduced", "✓ reproduced", counts["reproduced"]),
@@ -232,7 +221,7 @@ def _why_not(runs: Joined) -> str:
 
 
 def _why(verdicts: Sequence[Verdict]) -> list[Block]:
-    lines = [explain(verdict) for verdict in verdicts if verdict.verdict in FAILED]
+    lines = [explain(verdict) for verdict in verdicts if verdict.differs]
     return [Heading("Why cells differ", "why"), Bullets(lines)] if lines else []
 
 
@@ -277,9 +266,9 @@ def _cell(verdict: Verdict) -> dict[str, Any]:
         "GPUs": verdict.machine,
         "printed days": verdict.expected_days if verdict.expected_days is not None else verdict.expected,
         DAYS[verdict.clock]: verdict.chosen.days,
-        "verdict": verdict.verdict,
+        "verdict": kind_of(verdict.chosen),
         DAYS[beside]: verdict.by(beside).days,
-        f"verdict {BY_DAYS[beside]}": verdict.by(beside).verdict,
+        f"verdict {BY_DAYS[beside]}": kind_of(verdict.by(beside)),
     }
 
 

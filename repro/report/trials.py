@@ -16,7 +16,6 @@ from ..paper.settings import NAIVE
 from ..paper.tables import Table
 from ..record import Record
 from ..trial_warnings import warnings
-from ..validity import Answer
 
 GIB = 2**30
 
@@ -123,7 +122,7 @@ def _extrapolation_errors(records: Sequence[Record]) -> list[str]:
     errors = [error for record in records if (error := record.observed.extrapolation_error) is not None]
     if not errors:
         return []
-    ran = sum(Answer.of(record).was_timed and record.origin == "measured" for record in records)
+    ran = sum(record.timed and record.origin == "measured" for record in records)
     spread = f", from {min(errors):+.1%} to {max(errors):+.1%}" if len(errors) > 1 else ""
     return [
         f"Whole training steps were timed too in {len(errors)} of {counted(ran, 'trial')}: the extrapolated step is "
@@ -133,9 +132,9 @@ def _extrapolation_errors(records: Sequence[Record]) -> list[str]:
 
 def notes_on(record: Record) -> list[str]:
     """Return why a trial has no times, and deviations from what was asked for. Searches report skipped trials."""
-    about, answer = [], Answer.of(record)
+    about = []
     of_part = record.modern is not None and record.status == "unsupported"  # the ablation has the reason
-    if not answer.was_timed and answer is not Answer.SKIPPED and not of_part:
+    if not record.timed and record.status != "skipped" and not of_part:
         about.append(f"{record.status}, {record.reason}; {record.remedy}")
     return about + warnings(record)
 

@@ -15,7 +15,7 @@ from ..paper.tables import AtPlace, Cell, State, Table, cells, printed
 from ..predict.forecast import Forecast, best_of_search, corrected, printed_row
 from ..predict.traces import PAPER_STACK, Traced
 from ..record import BY_DAYS, DAYS, DEFAULT, Clock
-from .verdict import PROJECTED, Verdict, Word
+from .verdict import Verdict, Word
 
 PAPER_VERSIONS = "torch 2.3.1, transformers 4.42.3"  # as the authors' release v1.0.0 pins them; see locks/paper.lock
 MEASURED_ELSEWHERE = "Measured on other stacks, by both clocks (a dash: out of memory)"
@@ -170,7 +170,7 @@ def _of_run(row: Corrected, verdict: Verdict | None, ran: str) -> Corrected:
         days=judged.days,
         days_low=None,
         days_high=None,
-        origin="projected" if judged.verdict in PROJECTED else "measured",
+        origin="projected" if judged.projected else "measured",
         stack=ran,
         true_days=verdict.true.days,
         authors_days=verdict.authors.days,

@@ -10,7 +10,6 @@ from ..models.recipe import Recipe
 from ..paper.settings import Settings
 from ..parts import BY_NAME, exact, in_order
 from ..record import Modern, Record, Trial
-from ..validity import Answer
 from .reporter import Reporter
 from .run import Run
 
@@ -60,7 +59,7 @@ class ModernSearch:
             for record in self.run.records()
             if (record.recipe, record.count) == (self.recipe, self.count) and not record.custom
         ]
-        ran = [record for record in there if Answer.of(record).was_timed and record.derived.true_step]
+        ran = [record for record in there if record.timed and record.derived.true_step]
         return min(ran, key=lambda record: record.derived.true_step or 0.0, default=None)
 
     def _together(self, trial: Trial, names: Iterable[str], asked: bool) -> Record | None:
@@ -122,9 +121,9 @@ def faster(record: Record, beside: Record) -> tuple[bool, str]:
 
     The scatter of a record is half the distance of its slowest from its fastest round."""
     step, usual = record.derived.true_step, beside.derived.true_step
-    if not Answer.of(record).was_timed or step is None:
+    if not record.timed or step is None:
         return False, f"{record.status}, {record.reason}" if record.reason else record.status.replace("_", " ")
-    if not Answer.of(beside).was_timed or usual is None:
+    if not beside.timed or usual is None:
         return True, f"it runs, and beside it {beside.status.replace('_', ' ')}"
     scatter = sum(
         (max(rounds) - min(rounds)) / 2 for rounds in (record.derived.step_rounds, beside.derived.step_rounds)

@@ -19,7 +19,6 @@ from ..predict.hardware import Machine
 from ..predict.time import StepModel
 from ..predict.traces import nearest_here
 from ..record import RawTimes, Record, Times, Trial, derive
-from ..validity import Answer
 
 
 class Projection:
@@ -32,7 +31,7 @@ class Projection:
 
     def complete(self, record: Record, gpu: Gpu | None) -> Record:
         """Add the modelled seconds to a record of settings that shard, which ran, and derive its values anew."""
-        if not Answer.of(record).was_timed:
+        if not record.timed:
             return record
         recipe, settings = record.recipe_and_settings
         machine, rates = self._machine(record.count, record.memory_limit)
@@ -74,7 +73,7 @@ class Projection:
         found = replace(
             base, id=trial.id, count=trial.count, origin="projected", measured_on=trial.measured_on, wall_seconds=0.0
         )
-        if not Answer.of(base).was_timed:
+        if not base.timed:
             return found
         most = base.batch.micro_batch or 1
         sizes = (size for size in _sizes(trial) if size <= most and self._leaves_room(base, trial.count, size))

@@ -27,7 +27,7 @@ from ..models import custom
 from ..paper.gpus import Gpu, find
 from ..paper.tables import TOLERANCE
 from ..record import DEFAULT, Clock, Derived, Record, derive
-from ..validity import Answer, believed, contradiction
+from ..validity import believed, contradiction
 from . import results
 from .plan import Options, trials
 from .verdict import Verdict, judge_tables
@@ -190,7 +190,7 @@ def join(*runs: Reading) -> Joined:
     aged = [(at, number, record) for number, run in enumerate(runs) for at, record in _with_starts(run.records)]
     aged.sort(key=lambda one: one[:2])  # keeps each folder's order
     newest = {record.id: number for _, number, record in aged}
-    newest |= {record.id: number for _, number, record in aged if Answer.of(record).ended}
+    newest |= {record.id: number for _, number, record in aged if record.ended}
     left = tuple(
         replace(run, records=tuple(record for record in run.records if newest[record.id] == number))
         for number, run in enumerate(runs)
@@ -321,7 +321,7 @@ def valid_records(lines: Iterable[results.Line], place: str, problems: list[Prob
         elif (reason := contradiction(record)) is None:
             if record.device not in gpus:
                 gpus[record.device] = find(record.device)
-            derived = derive(record, gpus[record.device]) if Answer.of(record).was_timed else Derived()
+            derived = derive(record, gpus[record.device]) if record.timed else Derived()
             found.append(replace(record, derived=derived))
             numbers[record.id] = line.number
         else:

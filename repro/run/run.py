@@ -27,7 +27,7 @@ from ..measure.trial import Bench, run_trial
 from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
 from ..record import AsRun, Record, Trial
-from ..validity import Answer, believed, is_final, larger_may_fit
+from ..validity import believed, is_final, larger_may_fit
 from .plan import Options, checking, is_multiplied, limited, trials
 from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
 from .results import BENCHMARK, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDICTS, Results
@@ -260,7 +260,7 @@ class Run:
         """Return the record of a projected trial that does not run, from the same settings on the fewest devices."""
         for count in sorted(self.options.counts):
             base = self._records.get(replace(trial, count=count, measured_on=None).id)
-            if count < trial.count and base is not None and Answer.of(base).ended:
+            if count < trial.count and base is not None and base.ended:
                 return projection.multiplied(trial, base, self.bench.gpu)
         reason = "nothing is measured of these settings on fewer devices, which this projection multiplies"
         return Record.of(trial, "unsupported", reason, "measure them too: all cases, or with a larger --budget")
@@ -278,7 +278,7 @@ class Run:
     @property
     def timed_ids(self) -> list[str]:
         """The ids of all trials of the folder that are `ok`, also of those that are none of this run's."""
-        return [id for id, record in self._records.items() if Answer.of(record).was_timed]
+        return [id for id, record in self._records.items() if record.timed]
 
     def records(self) -> list[Record]:
         """The records of this run's trials, in its order."""

@@ -11,7 +11,7 @@ from .. import models
 from ..models.recipe import Scale
 from ..paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
 from ..record import DEFAULT, Clock, OnMachine, Origin, Record, days_of_steps
-from ..validity import Answer, feasible
+from ..validity import feasible
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ class Search(OnMachine):
     @property
     def tried(self) -> list[Record]:
         """Return the trials that came to an end, with any outcome but unsupported."""
-        ended = (trial for trial in self.trials if Answer.of(trial).ended and not trial.custom)
+        ended = (trial for trial in self.trials if trial.ended and not trial.custom)
         return [trial for trial in ended if trial.status != "unsupported"]
 
     @property
     def skipped(self) -> list[Record]:
         """Return the trials that were not measured, as others were predicted to be faster."""
-        return [trial for trial in self.standing.values() if Answer.of(trial) is Answer.SKIPPED]
+        return [trial for trial in self.standing.values() if trial.status == "skipped"]
 
     @property
     def seconds(self) -> float:

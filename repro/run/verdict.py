@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ..formats import listing
 from ..machine import support
@@ -13,7 +13,7 @@ from ..paper.gpus import paper_gpus
 from ..paper.settings import NAIVE, Settings, search_space
 from ..paper.tables import TOLERANCE, AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
 from ..record import CLOCKS, DEFAULT, Clock, Origin, Record, days_text, other
-from ..validity import Answer, disturbance, feasible, larger_may_fit
+from ..validity import disturbance, feasible, larger_may_fit
 from .settings_search import standing
 
 Word = Literal[
@@ -23,35 +23,28 @@ Word = Literal[
     "feasibility_differs",
     "no_reference",
     "not_measured",
-    "projected_reproduced",
-    "projected_faster",
-    "projected_slower",
-    "projected_feasibility_differs",
-    "projected_no_reference",
 ]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
-_PROJECTED = "projected_"
-PROJECTED: tuple[Word, ...] = tuple(word for word in get_args(Word) if word.startswith(_PROJECTED))
-PROJECTED_FAILED: tuple[Word, ...] = tuple(word for word in PROJECTED if word.removeprefix(_PROJECTED) in FAILED)
 _ROUNDING = 0.5  # the tables print whole days
 
 
 @dataclass(frozen=True)
 class Judgement:
     """The result for a cell by one clock: the days of its fastest settings. `reason` explains fields that are None.
-    The verdict of a cell whose trials are projected is a word of its own."""
+    Where its days are `projected` it verifies nothing; where they are `disturbed`, `reason` says by what."""
 
     verdict: Word
     days: float | None
     settings: str | None
     micro_batch: int | None
     reason: str
+    projected: bool = False
+    disturbed: bool = False
 
     @property
-    def projected(self) -> Judgement:
-        """Return the same judgement of projected trials."""
-        word: Any = self.verdict if self.verdict == "not_measured" else f"{_PROJECTED}{self.verdict}"
-        return replace(self, verdict=word)
+    def compared(self) -> bool:
+        """Return whether the cell was compared: it was measured and the paper has a reference."""
+        return not self.projected and self.verdict not in ("not_measured", "no_reference")
 
 
 @dataclass(frozen=True)
@@ -90,12 +83,17 @@ class Verdict(AtPlace):
     @property
     def compared(self) -> bool:
         """Return whether the cell was compared: it was measured and the paper has a reference."""
-        return self.verdict not in ("not_measured", "no_reference", *PROJECTED)
+        return self.chosen.compared
+
+    @property
+    def differs(self) -> bool:
+        """Return whether the cell was compared, and differs."""
+        return self.compared and self.verdict in FAILED
 
     @property
     def projected(self) -> bool:
         """Return whether the days are projected: they verify nothing."""
-        return self.verdict in PROJECTED
+        return self.chosen.projected
 
     @property
     def cell(self) -> str:
@@ -108,10 +106,10 @@ class Verdict(AtPlace):
         return cell | self.judged()
 
     def judged(self) -> dict[str, Any]:
-        """Return the verdict by `clock`, then each judgement's fields by clock: true_verdict, true_days,
-        authors_reason."""
+        """Return the verdict by `clock`, and whether it is projected; then each judgement's fields by clock:
+        true_verdict, true_days, authors_reason."""
         both = {f"{clock}_{name}": value for clock in CLOCKS for name, value in asdict(self.by(clock)).items()}
-        return {"clock": self.clock, "verdict": self.verdict} | both
+        return {"clock": self.clock, "verdict": self.verdict, "projected": self.projected} | both
 
 
 def within(measured: float, expected: int, tolerance: float) -> Literal["reproduced", "faster", "slower"]:
@@ -148,7 +146,7 @@ def judge(
     clock: Clock = DEFAULT,
 ) -> list[Verdict]:
     """Return a verdict for every cell by `clock`, from the records that can be compared with a cell. One of which none
-    can is judged by the projected trials of its machine, in words of their own."""
+    can is judged by the projected trials of its machine."""
     by_place: dict[tuple[Origin, str, str, int], list[Record]] = {}
     for record in records:
         if record.like_papers and _as_in_paper(record):
@@ -162,7 +160,8 @@ def judge(
         projected = by_place.get(("projected", *place), [])
         if measured.verdict != "not_measured" or not projected:
             return measured
-        return judge.judge(projected).projected
+        found = judge.judge(projected)
+        return replace(found, projected=found.verdict != "not_measured")
 
     def verdict(cell: Cell) -> Verdict:
         true, authors = (by_clock(cell, each) for each in CLOCKS)
@@ -202,7 +201,7 @@ class _Judge:
         tried = self._tried(there)
         if reason := self._not_searched(tried):
             return _judgement("not_measured", reason)
-        if any(Answer.of(record).was_timed for record in tried.records):
+        if any(record.timed for record in tried.records):
             return self._of_what_ran(tried)
         return self._of_none_ran(tried)
 
@@ -226,7 +225,7 @@ class _Judge:
     def _of_what_ran(self, tried: _Tried) -> Judgement:
         """Judge a cell of which some settings ran, by the fastest of them. For an infeasible cell, only settings that
         fit the memory of the paper's hosts count."""
-        ran = [record for record in tried.records if Answer.of(record).was_timed]
+        ran = [record for record in tried.records if record.timed]
         there_too = [
             record
             for record in ran
@@ -289,7 +288,7 @@ class _Judge:
 
 def _judgement(word: Word, reason: str, record: Record | None = None, measured: float | None = None) -> Judgement:
     settings, micro_batch = (record.settings, record.batch.compared_micro_batch) if record else (None, None)
-    return Judgement(word, measured, settings, micro_batch, reason)
+    return Judgement(word, measured, settings, micro_batch, reason, disturbed=bool(record and disturbance(record)))
 
 
 def _lacking(tried: _Tried) -> str:
@@ -324,13 +323,12 @@ def _doubts(record: Record) -> str:
 
 def ran_uncompiled(record: Record) -> bool:
     """Return whether it was measured uncompiled although its settings ask for compiling."""
-    return Answer.of(record).was_timed and support.compiles(*record.recipe_and_settings) and not record.as_run.compiled
+    return record.timed and support.compiles(*record.recipe_and_settings) and not record.as_run.compiled
 
 
-def differing(counts: Mapping[Word, int], words: Sequence[Word] = FAILED) -> str:
+def differing(counts: Mapping[Word, int]) -> str:
     """Return the counts of differing cells as text: 1 faster, 2 slower."""
-    named = ((word, word.removeprefix(_PROJECTED).replace("_", " ")) for word in words if counts[word])
-    return ", ".join(f"{counts[word]} {name}" for word, name in named)
+    return ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in FAILED if counts[word])
 
 
 def explain(verdict: Verdict) -> str:

@@ -6,12 +6,12 @@ import pytest
 
 from repro.commands.driver import Driver
 from repro.paper.tables import Cell
-from repro.run.verdict import FAILED, explain
+from repro.run.verdict import explain
 
 
 def test_cell(cell: Cell, driver: Driver) -> None:
     verdict = driver.run.verdict(cell)
     if not verdict.compared:
         pytest.skip(f"{verdict.cell}: {verdict.verdict}, {verdict.reason}")
-    if verdict.verdict in FAILED:
+    if verdict.differs:
         pytest.fail(explain(verdict), pytrace=False)
