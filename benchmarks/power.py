@@ -32,7 +32,7 @@ from repro.console import UserError
 from repro.formats import FORMATS, duration, render
 from repro.measure.interleaving import Scheduler
 from repro.measure.launcher import ForkServer
-from repro.record import StepTimes, true_step
+from repro.steps import StepTimes, true_step
 
 from . import Ask, asking
 

@@ -19,6 +19,21 @@ EXTRA = way_to_install("modern") if INSTALLED else "./run_all.sh --with-modern"
 
 
 @dataclass(frozen=True)
+class Modern:
+    """What a trial of modern training was for: its parts, each with its class. `part` is the one that was left out of
+    all that serve the model, or that is unsupported beside the others; empty where the trial is of all of them, or of
+    the rest. A user `asked` for the parts by name."""
+
+    parts: dict[str, str]
+    part: str = ""
+    asked: bool = False
+
+    def stands(self, exact_only: bool = False) -> bool:
+        """Return whether its settings are a result: no part was left out for comparison; if asked, all are exact."""
+        return not self.part and not (exact_only and "precision" in self.parts.values())
+
+
+@dataclass(frozen=True)
 class Technique:
     """A part that is added to free lunch. `exact` ones do the same arithmetic up to the order of sums, `precision` ones
     the same algorithm in fewer bits.

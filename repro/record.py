@@ -1,138 +1,40 @@
-"""A trial (one combination of settings on one machine), its record, and the steps and days derived from its raw times.
+"""A trial (one combination of settings on one machine), and its record.
 
-True days come from device time: the time that a user waits. The authors' clock is the paper's: host time without
-synchronisation, which ends when the last kernel is launched.
+Changes of the format, newest first. Older records are read too; a field that they lack has its default.
+
+- Steps, days and rates are derived from the raw times when a record is read. In the file they are for other readers.
+- A verdict has the flags `projected` and `disturbed`; before, `projected_slower` and the like were verdicts.
+- `gpu_state` has shares of the timed rounds, `too_hot` and `short_of_power`; before, `throttle_reasons` after them.
+- `part_power` stands beside `mean_power`, and `joules_per_step` takes it.
+- `busy_cpus` is of the timed rounds, also on GPUs; before, of building and compiling too, and of CPUs alone.
+- `modern`, and `origin`, `measured_on`, `communication` and `sharing` of what is projected.
+- `trials.jsonl` has the environment in a line; before, in `environment.json` alone.
+- Every run checks its extrapolation; before, the id of a trial that did ended in `/checked`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from statistics import mean, median
 from typing import Literal, get_args
 
 from . import models
 from .datafile import FLAT, flat
-from .formats import SECONDS_A_DAY, size
+from .formats import size
 from .models.recipe import Recipe, Scale
-from .paper.gpus import Gpu, peak_flops
 from .paper.settings import Settings
+from .parts import Modern
 
 Times = dict[str, list[float]]  # seconds by part of a step, one per round
 GpuState = dict[str, int | float | None]  # as the driver has it: whole numbers stay whole in a file
 
 
-@dataclass(frozen=True)
-class StepTimes:
-    """Seconds of each round's parts on one rank: a micro-step `without` gradient reduction, which adds to existing
-    gradients; one `with_` reduction, which starts from none; and an update."""
-
-    no_reduce: tuple[float, ...]
-    reduce: tuple[float, ...]
-    update: tuple[float, ...]
-
-    @classmethod
-    def of(cls, times: Times) -> StepTimes:
-        """Build from a record's raw times. `without` is empty where only the authors' sequence was timed."""
-        return cls(tuple(times.get("without", ())), tuple(times["with"]), tuple(times["update"]))
-
-    def plus(self, seconds: dict[str, float] | None) -> StepTimes:
-        """Return a copy whose parts take so many seconds longer, by the names of the raw times."""
-        if seconds is None:
-            return self
-        parts = (("without", self.no_reduce), ("with", self.reduce), ("update", self.update))
-        return StepTimes(*(tuple(time + seconds[name] for time in times) for name, times in parts))
-
-
-def authors_step(host: StepTimes, accumulation: int) -> float:
-    """Return the seconds of a training step as the authors compute it: the mean time of micro-steps that all reduce, on
-    the host's unsynchronised clock, times the accumulation steps, plus the mean update (their step_time.py, v1.0.0)."""
-    return mean(host.reduce) * accumulation + mean(host.update)
-
-
-def true_steps(device: list[StepTimes], accumulation: int) -> list[float]:
-    """Return the seconds of a training step in each round, as a user would wait for it; the slowest rank counts.
-
-    All but one of a step's micro-steps add to existing gradients and, where the settings allow it, all but one do not
-    reduce. The sum counts both in the same way, whichever micro-step comes first.
-    """
-    return [
-        max(
-            (accumulation - 1) * parts.no_reduce[number] + parts.reduce[number] + parts.update[number]
-            for parts in device
-        )
-        for number in range(len(device[0].update))
-    ]
-
-
-def true_step(device: list[StepTimes], accumulation: int) -> float:
-    """Return the median round of `true_steps`, in seconds."""
-    return median(true_steps(device, accumulation))
-
-
-def days_of_steps(step_seconds: float, training_steps: int) -> float:
-    """Return the days that all training steps take."""
-    return step_seconds * training_steps / SECONDS_A_DAY
-
-
-def utilisation(flops_per_step: float, step_seconds: float, count: int, peak: float) -> float:
-    """Return the model FLOPs utilisation: FLOP/s that the model's mathematics needs, over the peak of `count` GPUs."""
-    return flops_per_step / step_seconds / (count * peak)
-
-
-def derive(record: Record, gpu: Gpu | None) -> Derived:
-    """Return the derived values, steps in seconds. `gpu` is the device's catalogue entry; without one `utilisation` is
-    None.
-
-    The record must have an accumulation and the raw times of every rank. Raise KeyError, IndexError or ValueError where
-    the raw times are incomplete.
-    """
-    accumulation, compared = record.batch.accumulation, record.batch.compared_accumulation
-    assert accumulation is not None
-    assert compared is not None
-    (recipe, settings), raw = record.recipe_and_settings, record.times
-    host, device, synchronised = (
-        [StepTimes.of(times).plus(record.communication).plus(record.sharing) for times in clock]
-        for clock in (raw.host, raw.device_times, raw.synchronised)
-    )
-    authors = authors_step(host[0], compared)
-    true = true_step(device, accumulation)
-    waited = true_step(synchronised, accumulation)
-    peak = peak_flops(gpu, settings.precision_of(recipe.precision), record.as_run.in_tf32)
-    flops, count = recipe.flops_per_example * recipe.batch_size, record.world
-    watts = _step_watts(record, device, accumulation)
-    return Derived(
-        step_rounds=true_steps(device, accumulation),
-        authors_step=authors,
-        true_step=true,
-        synchronised_step=waited,
-        authors_days=days_of_steps(authors, recipe.training_steps),
-        true_days=days_of_steps(true, recipe.training_steps),
-        synchronised_days=days_of_steps(waited, recipe.training_steps),
-        examples_per_second=recipe.batch_size / true,
-        utilisation=utilisation(flops, true, count, peak) if peak else None,
-        joules_per_step=sum(watts) * true if watts and len(watts) == count else None,
-    )
-
-
-def _step_watts(record: Record, device: list[StepTimes], accumulation: int) -> list[float]:
-    """Return the mean power of each GPU whose power is known in a training step, which has other shares of the parts
-    than the rounds have. A part whose own power is unknown takes that of all rounds."""
-    parts_of_rank = record.observed.part_power or [{}] * len(device)
-    found = []
-    for all_rounds, own, times in zip(record.observed.mean_power or (), parts_of_rank, device, strict=False):
-        if all_rounds is None:
-            continue
-        parts = {"without": times.no_reduce, "with": times.reduce, "update": times.update}
-        seconds = {name: median(each) for name, each in parts.items()}
-        seconds["without"] *= accumulation - 1
-        joules = sum(own.get(name, all_rounds) * each for name, each in seconds.items())
-        found.append(joules / sum(seconds.values()))
-    return found
-
-
 # `not_measured` is no outcome of a trial: validity.py gives it to a record that the folder does not support.
 Origin = Literal["measured", "projected", "released"]  # released: the authors' raw results, in no results folder
 Status = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out", "interrupted", "skipped", "not_measured"]
+
+
+# Records are of one trial where they agree in these fields: only then does a comparison hold one against another.
+MUST_AGREE = ("recipe", "scale", "settings", "count", "nodes", "memory_limit", "measured_on")
 
 
 class OnMachine:
@@ -162,11 +64,6 @@ class OnMachine:
         """Return whether a cell of the paper has such a machine: a full recipe on one node's GPUs, in full memory."""
         return self.scale == "paper" and self.device != "cpu" and self.nodes == 1 and self.memory_limit is None
 
-    @property
-    def comparable_with_paper(self) -> bool:
-        """Return whether a cell of the paper can be compared with it."""
-        return self.like_papers
-
 
 class OfSettings(OnMachine):
     """The recipe and settings of a trial or a record, each by its id."""
@@ -189,10 +86,6 @@ class OfSettings(OnMachine):
     def recipe_and_settings(self) -> tuple[Recipe, Settings]:
         """Return the recipe and settings of these ids. Raise UserError for an unknown id."""
         return models.find(self.recipe, self.scale), Settings.parse(self.settings)
-
-
-# Optional end of an id, which no record field has; older runs measured a largest micro batch that is no power of two.
-AS_TIMED = r"(/[0-9]+-rounds)?(/micro-batch-([0-9]+|no-power-of-2))?(/method-[0-9a-f]+)?"
 
 
 @dataclass(frozen=True)
@@ -268,14 +161,6 @@ class BatchSearch:
 
 SLOW_SCAN = "slow scan (transformers)"  # the kernel path of a Mamba without its kernels
 
-# The names in files of the fields that have others here.
-AS_RUN_IN_FILES = {
-    "asked_precision": "precision",
-    "precision": "ran_precision",
-    "asked_tf32": "tf32",
-    "tf32": "ran_tf32",
-}
-
 
 @dataclass(frozen=True)
 class AsRun:
@@ -315,21 +200,6 @@ class AsRun:
     def in_tf32(self) -> bool:
         """Return whether fp32 products ran in TF32 or, where that was not checked, whether TF32 was asked for."""
         return self.asked_tf32 if self.tf32 is None else self.tf32
-
-
-@dataclass(frozen=True)
-class Modern:
-    """What a trial of modern training was for: its parts, each with its class. `part` is the one that was left out of
-    all that serve the model, or that is unsupported beside the others; empty where the trial is of all of them, or of
-    the rest. A user `asked` for the parts by name."""
-
-    parts: dict[str, str]
-    part: str = ""
-    asked: bool = False
-
-    def stands(self, exact_only: bool = False) -> bool:
-        """Return whether its settings are a result: no part was left out for comparison; if asked, all are exact."""
-        return not self.part and not (exact_only and "precision" in self.parts.values())
 
 
 @dataclass(frozen=True)
@@ -391,6 +261,10 @@ class Observed:
     skipped_updates: int = 0
 
 
+# The names in files of the fields that have others here.
+_AS_RUN = flat(asked_precision="precision", precision="ran_precision", asked_tf32="tf32", tf32="ran_tf32")
+
+
 @dataclass
 class Record(OfSettings):
     """The result of a trial with any outcome, in parts. Times are in seconds, memory in bytes, rates per second. A
@@ -426,7 +300,7 @@ class Record(OfSettings):
     nodes: int = 1
     memory_limit: int | None = None
     batch: BatchSearch = field(default_factory=BatchSearch, metadata=FLAT)
-    as_run: AsRun = field(default_factory=AsRun, metadata=flat(**AS_RUN_IN_FILES))
+    as_run: AsRun = field(default_factory=AsRun, metadata=_AS_RUN)
     times: RawTimes = field(default_factory=RawTimes, metadata=FLAT)
     derived: Derived = field(default_factory=Derived, metadata=FLAT)
     observed: Observed = field(default_factory=Observed, metadata=FLAT)
@@ -468,14 +342,10 @@ class Record(OfSettings):
         """Return the authors' step over the true one, which is also the ratio of their days: below 1 where the authors'
         clock shows less than the time that a user waits. The authors' step is the mean of the rounds, the true one
         their median. None on a CPU, where both use one clock, and where the two micro batches differ."""
-        if (
-            self.device == "cpu"
-            or self.batch.authors_micro_batch
-            or not self.derived.authors_step
-            or not self.derived.true_step
-        ):
+        steps = self.derived.authors_step, self.derived.true_step
+        if self.device == "cpu" or self.batch.authors_micro_batch or not steps[0] or not steps[1]:
             return None
-        return self.derived.authors_step / self.derived.true_step
+        return steps[0] / steps[1]
 
     def step_by(self, clock: Clock) -> float | None:
         """Return the seconds of a training step by this clock; None where nothing was measured."""
@@ -508,19 +378,11 @@ class Record(OfSettings):
     ) -> Record:
         """Build the record of a trial, or of another record's trial, from what is known at once."""
         return cls(
-            trial.id,
-            trial.recipe,
-            trial.scale,
-            trial.settings,
-            trial.device,
-            trial.count,
-            status,
-            reason,
-            remedy,
+            **{name: getattr(trial, name) for name in ("id", "device", *MUST_AGREE)},
+            status=status,
+            reason=reason,
+            remedy=remedy,
             origin="measured" if trial.measured_on is None else "projected",
-            measured_on=trial.measured_on,
-            nodes=trial.nodes,
-            memory_limit=trial.memory_limit,
             as_run=as_run or AsRun(),
         )
 

@@ -14,7 +14,8 @@ from .machine.environment import Environment, RunGpu
 from .machine.support import fits_papers_hosts
 from .paper.gpus import find
 from .paper.settings import Settings
-from .record import AS_TIMED, AsRun, Record, Trial, derive
+from .record import AsRun, Record, Trial
+from .steps import derive
 
 
 def fits(record: Record) -> bool | None:
@@ -109,6 +110,10 @@ def cpu_disturbance(cpus: float | None) -> str | None:
 _MOST = 1e12  # of what follows from raw times: far more seconds, days or examples than any training has
 
 
+# Optional end of an id, which no record field has; older runs measured a largest micro batch that is no power of two.
+_AS_TIMED = r"(/[0-9]+-rounds)?(/micro-batch-([0-9]+|no-power-of-2))?(/method-[0-9a-f]+)?"
+
+
 def contradiction(record: Record) -> str | None:
     """Describe how the parts of a record contradict each other, as of none that a trial left; None where they agree.
 
@@ -131,7 +136,7 @@ def contradiction(record: Record) -> str | None:
         nodes=record.nodes,
         measured_on=record.measured_on,
     )
-    if not re.fullmatch(re.escape(trial.id) + AS_TIMED, record.id):
+    if not re.fullmatch(re.escape(trial.id) + _AS_TIMED, record.id):
         return f"its id is {record.id}, what it says of itself makes {trial.id}"
     if record.status == "not_measured":
         return "its status is not_measured, which no trial leaves"

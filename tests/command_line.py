@@ -25,8 +25,9 @@ from repro.machine.support import compiles
 from repro.models.recipe import Recipe, Scale
 from repro.paper.gpus import find
 from repro.paper.settings import Settings
-from repro.record import RawTimes, Record, Status, Trial, derive
+from repro.record import RawTimes, Record, Status, Trial
 from repro.run.results import TRIALS, Results
+from repro.steps import derive
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "results" / "cpu-2-cores"

@@ -22,6 +22,7 @@ LAYERS = (
     ("repro.models", "repro.parts"),
     ("repro.paper",),
     ("repro.machine", "repro.record"),
+    ("repro.steps",),
     ("repro.validity",),
     ("repro.trial_warnings",),
     ("repro.released",),
@@ -132,8 +133,8 @@ PARTS = {
         *("repro/console.py", "repro/formats.py", "repro/datafile.py", "repro/printout.py"),
     ),
     "measuring": (
-        *("repro/measure", "repro/run", "repro/machine", "repro/record.py", "repro/validity.py", "repro/files.py"),
-        "repro/trial_warnings.py",
+        *("repro/measure", "repro/run", "repro/machine", "repro/record.py", "repro/steps.py", "repro/validity.py"),
+        *("repro/trial_warnings.py", "repro/files.py"),
         *("repro/installation.py", "run_all.sh", "locks", "images"),
     ),
     "plan, verify and web": ("repro/plan", "repro/verify", "web"),

@@ -108,13 +108,13 @@ MUTANTS = {
     ),
     # --- Records ---
     "gas": Mutant(
-        "repro/record.py",
+        "repro/steps.py",
         "(accumulation - 1) * parts.no_reduce[number]",
         "accumulation * parts.no_reduce[number]",
         "tests/test_extrapolate.py -k truly_one",
     ),
     "days-of-steps": Mutant(
-        "repro/record.py",
+        "repro/steps.py",
         "return step_seconds * training_steps / SECONDS_A_DAY",
         "return step_seconds * training_steps / 86_000",
         "tests/test_extrapolate.py -k days_are",

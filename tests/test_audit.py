@@ -24,8 +24,8 @@ from repro.predict.audit import (
     verdict,
     without_queue,
 )
-from repro.record import derive
 from repro.report.causes import causes
+from repro.steps import derive
 from tests.command_line import ROOT, altered, answer, record, repro, results_folder
 
 PYTHIA_1B_FLOPS = 1.282e13 * 1024 * 143_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from repro.record import StepTimes, authors_step, days_of_steps, true_step, true_steps, utilisation
+from repro.steps import StepTimes, authors_step, days_of_steps, true_step, true_steps, utilisation
 
 # Two ranks, three rounds, in seconds.
 FIRST = StepTimes(no_reduce=(1.0, 1.0, 1.0), reduce=(1.5, 1.5, 3.0), update=(0.5, 0.5, 0.5))

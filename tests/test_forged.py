@@ -15,9 +15,10 @@ from repro import datafile
 from repro.machine.environment import Environment, keep
 from repro.machine.environment import read as read_environment
 from repro.paper.gpus import find
-from repro.record import Record, Trial, derive
+from repro.record import Record, Trial
 from repro.run.reading import join, read
 from repro.run.results import TRIALS
+from repro.steps import derive
 from tests.command_line import ROOT, answer, listed, record, repro, results_folder
 
 KEPT = ROOT / "results"

@@ -23,14 +23,14 @@ from repro.measure.launcher import ForkServer
 from repro.measure.method import methods_of
 from repro.measure.trial import Bench
 from repro.paper.settings import FREE_LUNCH, Settings
-from repro.parts import PARTS
+from repro.parts import PARTS, Modern
 from repro.predict import traces
 from repro.predict.fits import EVERYTHING, fitted_constants
 from repro.predict.forecast import Forecast, forecast
 from repro.predict.hardware import Machine, gpu_named
 from repro.predict.parts import adapted
 from repro.predict.traces import shipped
-from repro.record import BatchSearch, Derived, Modern, Record, Trial
+from repro.record import BatchSearch, Derived, Record, Trial
 from repro.report.ablation import ablation_rows
 from repro.run.parts_search import faster
 from repro.run.plan import Options, trials

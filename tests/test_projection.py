@@ -23,13 +23,14 @@ from repro.predict.launch_queue import authors_step
 from repro.predict.observations import observations
 from repro.predict.time import StepModel, TimedStep
 from repro.predict.traces import nearest_here
-from repro.record import Record, Status, Trial, derive
+from repro.record import Record, Status, Trial
 from repro.report.sections import sentences
 from repro.run.corrected import corrected_table
 from repro.run.plan import Options
 from repro.run.projection import Projection, _sizes
 from repro.run.run import Run
 from repro.run.verdict import Verdict, judge, judge_tables
+from repro.steps import derive
 from repro.validity import contradiction
 from tests.command_line import (
     altered,

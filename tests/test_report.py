@@ -35,7 +35,7 @@ from repro.paper.arithmetic import paper_gpu
 from repro.paper.gpus import find
 from repro.paper.settings import NAIVE, search_space
 from repro.paper.tables import cells
-from repro.record import Status, derive
+from repro.record import Status
 from repro.report.again import run_words
 from repro.report.blocks import (
     Bullets,
@@ -60,6 +60,7 @@ from repro.report.trials import legend, nearest_paper_gpu, notes, trial_rows
 from repro.report.write import write
 from repro.run.plan import Options
 from repro.run.reading import read
+from repro.steps import derive
 from tests.command_line import ROOT, altered, of_more_rounds, process, record, refusal, repro, results_folder
 
 KEPT = ROOT / "results" / "cpu-2-cores"

@@ -25,7 +25,8 @@ from repro.measure.micro_batch import search
 from repro.measure.outcomes import joint_status, largest_fitting, peaks
 from repro.measure.trial import Bench, _go_uncompiled, _take, run_trial
 from repro.paper import gpus
-from repro.record import Record, Status, Trial, derive
+from repro.record import Record, Status, Trial
+from repro.steps import derive
 from repro.trial_warnings import warnings
 from repro.validity import disturbance, fits, larger_may_fit, undisturbed
 from tests.command_line import altered

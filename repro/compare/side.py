@@ -11,7 +11,7 @@ from ..console import UserError
 from ..files import look
 from ..formats import tallied
 from ..machine.environment import Environment
-from ..record import Record
+from ..record import MUST_AGREE, Record
 from ..run.reading import (
     Problem,
     all_valid_records,
@@ -23,7 +23,7 @@ from ..run.reading import (
 from ..run.results import TRIALS
 
 SEARCHES = "largest"  # subfolder of each stack of a check, with its searches for micro batches
-Key = tuple[str, str, str, int, int, int | None, int | None]
+Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ def read_side(place: Path) -> Side:
 
 def key(record: Record) -> Key:
     """Return what identifies a trial, except its device, micro batch and rounds."""
-    machine = (record.count, record.nodes, record.memory_limit, record.measured_on)
-    return record.recipe, record.scale, record.settings, *machine
+    return tuple(getattr(record, name) for name in MUST_AGREE)
 
 
 def step_seconds(record: Record) -> float | None:

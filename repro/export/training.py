@@ -12,9 +12,10 @@ from ..models.recipe import Recipe
 from ..money.days import DaysAsked, ModelDays, Origin
 from ..paper.settings import NAIVE, Settings
 from ..predict.hardware import Machine
-from ..record import OnMachine, Record, days_of_steps
+from ..record import OnMachine, Record
 from ..run.plan import ModernMethods
 from ..run.reading import Joined
+from ..steps import days_of_steps
 from ..validity import disturbance
 
 SCRIPT = "train.py"

@@ -16,7 +16,8 @@ from repro.machine import support
 from repro.machine.support import Obstacle
 from repro.paper.gpus import Gpu
 from repro.paper.settings import Settings
-from repro.record import AsRun, RawTimes, Record, Status, Trial, derive
+from repro.record import AsRun, RawTimes, Record, Status, Trial
+from repro.steps import derive
 
 from .. import models
 from ..models.recipe import Recipe, divisors

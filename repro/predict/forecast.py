@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from repro import record
+from repro import steps
 from repro.console import UserError
 from repro.formats import SECONDS_A_DAY, Interval
 from repro.machine.support import bf16_obstacle, compiles, fits_papers_hosts
@@ -99,14 +99,14 @@ def forecast(
     step = StepModel(recipe, trace, settings, machine, constants.rates).step(micro_batch)
     # A CPU has no queue.
     shown = authors_step(step, constants.queue) if machine.capability else step.seconds
-    days, authors_days = (record.days_of_steps(seconds, recipe.training_steps) for seconds in (step.seconds, shown))
+    days, authors_days = (steps.days_of_steps(seconds, recipe.training_steps) for seconds in (step.seconds, shown))
     # Nothing was measured with the parts of modern training.
     low, high = (None if settings.parts else constants.interval(machine)) or (1.0, 1.0)
     utilisation = None
     if machine.capability is not None:  # a CPU has no data-sheet peak, and its fp32 may be faster than fp16
         peak = machine.peak(recipe.precision, settings.free_lunch)
         flops = recipe.flops_per_example * recipe.batch_size
-        utilisation = record.utilisation(flops, step.seconds, machine.world, peak)
+        utilisation = steps.utilisation(flops, step.seconds, machine.world, peak)
     return Forecast(
         recipe.id,
         machine,

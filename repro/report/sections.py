@@ -301,7 +301,7 @@ def _place(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Fold:
         )
         slower = "" if search.naive is None else f"; naive settings take {significant(search.naive)} s"
         says.append(f"The fastest apart from naive settings is {best}{slower}.")
-    for verdict in verdicts if search.comparable_with_paper else ():
+    for verdict in verdicts if search.like_papers else ():
         if verdict.place == (search.model, search.device, search.count) and verdict.projected == of_one:
             says.append(f"{verdict_entry(verdict).message}.")
     if of_one:

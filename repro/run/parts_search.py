@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from ..formats import significant
 from ..models.recipe import Recipe
 from ..paper.settings import Settings
-from ..parts import BY_NAME, exact, in_order
-from ..record import Modern, Record, Trial
+from ..parts import BY_NAME, Modern, exact, in_order
+from ..record import Record, Trial
 from .reporter import Reporter
 from .run import Run
 

@@ -18,7 +18,8 @@ from ..predict.forecast import trace_of
 from ..predict.hardware import Machine
 from ..predict.time import StepModel
 from ..predict.traces import nearest_here
-from ..record import RawTimes, Record, Times, Trial, derive
+from ..record import RawTimes, Record, Times, Trial
+from ..steps import derive
 
 
 class Projection:

@@ -26,7 +26,8 @@ from ..machine.environment import read as read_environment
 from ..models import custom
 from ..paper.gpus import Gpu, find
 from ..paper.tables import TOLERANCE
-from ..record import DEFAULT, Clock, Derived, Record, derive
+from ..record import DEFAULT, Clock, Derived, Record
+from ..steps import derive
 from ..validity import believed, contradiction
 from . import results
 from .plan import Options, trials

@@ -10,7 +10,8 @@ from statistics import median
 from .. import models
 from ..models.recipe import Scale
 from ..paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
-from ..record import DEFAULT, Clock, OnMachine, Origin, Record, days_of_steps
+from ..record import DEFAULT, Clock, OnMachine, Origin, Record
+from ..steps import days_of_steps
 from ..validity import feasible
 
 

@@ -32,8 +32,8 @@ from ..measure.rank import SEED
 from ..models import custom
 from ..models.recipe import Recipe, Scale
 from ..paper.settings import Settings
-from ..record import days_of_steps
 from ..run.tracking import NONE, TRACKERS, StepLog
+from ..steps import days_of_steps
 from .checkpoints import Checkpoints
 from .kept import FILE, STOPPED, Kept
 from .ranks import TrainingRank, place_of
