@@ -152,7 +152,6 @@
                 python.pytest
                 python.pytest-benchmark
                 python.tabulate
-                python.tqdm
               ]))
             ]
             "python3 -m pytest -p no:cacheprovider -q ${lib.concatStringsSep " " fastTests}";

@@ -162,7 +162,8 @@ def test_a_trial_beside_others_says_so_while_it_runs_and_in_its_report() -> None
     known: dict[str, Any] = {"gpu": "cpu", "count": 1, "scale": "tiny", "wall_seconds": 12.3}
     alone, beside = (record("vit", "naive", 7.0, **known, busy_cpus=cpus) for cpus in (0.2, 0.97))
     trials = [Trial("vit", "tiny", settings, "cpu", 1) for settings in ("naive", "free_lunch")]
-    with redirect_stderr(StringIO()) as said, Progress({trial.id: 10.0 for trial in trials}, 0.0) as bar:
+    bar = Progress({trial.id: 10.0 for trial in trials}, 0.0)
+    with redirect_stderr(StringIO()) as said:
         for trial, each in zip(trials, (alone, beside), strict=True):
             bar.tell(trial, each, earlier=False)
     lines = [line for line in said.getvalue().splitlines() if "MBS" in line]

@@ -565,8 +565,8 @@ def test_a_place_that_compilers_do_not_take_is_reported_before_any_work_and_left
 def test_a_package_that_measuring_needs_and_that_is_not_installed_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
 ) -> None:
-    for module in ("tqdm", "psutil"):
+    for module in ("tabulate", "psutil"):
         monkeypatch.setitem(sys.modules, module, None)
     assert main([*command.split(), "--out", str(tmp_path / "out")]) == 2
     output = capsys.readouterr()
-    assert (output.out, output.err) == ("", f"repro: tqdm, psutil are not installed: {way_to_install()}\n")
+    assert (output.out, output.err) == ("", f"repro: tabulate, psutil are not installed: {way_to_install()}\n")

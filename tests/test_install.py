@@ -147,9 +147,9 @@ def test_what_it_has_not_is_asked_for_in_one_line(installed: Installed, tmp_path
     (tmp_path / "llama.json").write_text('{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}')
     own = ["--models", f"hf:{tmp_path}/llama.json@tokens=1B,batch=32"]
     for words, missing in (
-        (["run"], "pytest, pytest-benchmark, tqdm, psutil"),
-        (["lab"], "torch, tqdm, psutil"),
-        (["probe"], "tqdm, psutil"),
+        (["run"], "pytest, pytest-benchmark, psutil"),
+        (["lab"], "torch, psutil"),
+        (["probe"], "psutil"),
         (["predict", "--gpu", "H100", *own], "transformers"),
         (["compare", "--against", "torch==2.11.0"], "a checkout"),
     ):

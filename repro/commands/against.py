@@ -90,8 +90,7 @@ def measure(asked: Against) -> int:
         return INCONCLUSIVE if asked.accept else OK
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
     seconds = seconds_of_parts(chosen, devices, pairs)
-    bar = Progress(seconds, 0.0, budget)
-    check = Check(asked.out, chosen, stacks, devices, pairs, budget, bar.tell_part)
+    check = Check(asked.out, chosen, stacks, devices, pairs, budget, Progress(seconds, 0.0, budget).tell_part)
     left = check.left()
     short = f"; --budget {asked.budget} will cut it short" if sum(seconds[part] for part in left) > budget else ""
     say(
@@ -107,8 +106,7 @@ def measure(asked: Against) -> int:
         files.replace(asked.out / REPORT, text("markdown") + "\n")
         files.replace(asked.out / _CHECK, text("json") + "\n")
 
-    with bar:
-        compared = check.check()
+    compared = check.check()
     before, after = check.sides()
     found = differences(before, after)
     notes.append(_note(asked, check))
@@ -214,9 +212,9 @@ def _bisect(
     def swapped(names: Sequence[str], stack: candidate.Stack) -> Compared:
         files.inside(asked.out, f"bisect/{stack.key}")
         folder = asked.out / "bisect" / stack.key
-        with Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, asked.seconds) as bar:
-            swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, asked.seconds, bar.tell_part)
-            [found] = swapped_in.check()
+        tell = Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, asked.seconds).tell_part
+        swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, asked.seconds, tell)
+        [found] = swapped_in.check()
         if not swapped_in.complete and found.status == "inconclusive":  # the package would be a guess
             reason = f"the budget of {asked.budget} ended the check of {', '.join(names)} early"
             raise UserError(f"{reason}, the same command goes on")

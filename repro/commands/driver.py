@@ -12,17 +12,15 @@ from typing import Any, NoReturn
 
 import pytest
 
-from .. import datafile, files, models
+from .. import datafile, files
 from ..console import DATA, FAILED, INSTALLED, INTERRUPTED, NOTHING_COMPARED, OK, ROOT, UserError, say
 from ..formats import Format, shell_words
-from ..machine.devices import name_of
 from ..report.blocks import Report
 from ..report.sections import compose
 from ..report.terminal import printed
 from ..report.write import write
-from ..run.parts_search import search_name
+from ..run.progress import Progress, announce
 from ..run.reading import read
-from ..run.reporter import Reporter
 from ..run.results import BENCHMARK, VERDICTS
 from ..run.run import FILES, Run
 from .preflight import check_disk, check_trials
@@ -37,23 +35,13 @@ class Driver:
     """A pytest plugin that carries out a run: it opens the run once pytest has collected the cases, and measures the
     trials whose cases were chosen. After pytest, `finish` writes the report and closes the run."""
 
-    def __init__(self, run: Run, reporter: Reporter, health: str = "") -> None:
-        self.run, self.reporter, self._health = run, reporter, health
+    progress: Progress
+
+    def __init__(self, run: Run, health: str = "") -> None:
+        self.run, self._health = run, health
         self.interrupted = self._begun = False
         self._opened = contextlib.ExitStack()
         self._error: Exception | None = None
-
-    @property
-    def searches(self) -> dict[str, tuple[str, int]]:
-        """Return the recipe and count of each search for modern settings, by the name of its case."""
-        options = self.run.options
-        if not options.modern:
-            return {}
-        pairs = dict.fromkeys((trial.recipe, trial.count) for trial in self.run.trials)
-        device = name_of(self.run.devices)
-        return {
-            search_name(models.find(recipe, options.scale), count, device): (recipe, count) for recipe, count in pairs
-        }
 
     def finish(self, code: int, format: Format = "text", require_comparison: bool = False) -> int:
         """Write the report, print it, close the run, and return the exit code where pytest's is `code`.
@@ -95,8 +83,8 @@ class Driver:
             self._begin(session)
         except Exception as error:
             self._stop(error)
-        with self.reporter.trials(self.run):
-            return (yield)
+        self.progress = Progress.of_run(self.run)
+        return (yield)
 
     def _begin(self, session: pytest.Session) -> None:
         """Open the run for the trials whose cases are left, load the stack, and put the cases in order: a cell is
@@ -119,7 +107,7 @@ class Driver:
 
             run.load()  # first, as what does not import here cannot be the best
             choose_best(run, run.options.best)
-        self.reporter.start(run)
+        announce(run)
         run.load()
         run.project()
         skipped = {_case(trial.id) for trial in run.trials} - {_case(trial.id) for trial in run.chosen}

@@ -40,7 +40,7 @@ def check_packages(*more: str) -> None:
         if any(each.missing for each in damages.values()):
             raise UserError(line)
         say(line)
-    needed = (*more, "tabulate", "tqdm", "psutil")
+    needed = (*more, "tabulate", "psutil")
     missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
     if missing:
         raise UserError(f"{', '.join(missing)} {are(len(missing))} not installed: {installation.way_to_install()}")

@@ -141,13 +141,12 @@ def main(given: argparse.Namespace) -> int:
 
 def driver_of(asked: Asked, node: Node | None = None) -> Driver:
     """Return what carries out the run. Raise UserError where the machine cannot."""
-    from ..run.reporter import Reporter
     from ..run.run import Run
     from .driver import Driver
 
     health = _fitness(asked.devices)
     run = Run(asked.out, asked.options, asked.devices, node, asked.files)
-    return Driver(run, Reporter(), health)
+    return Driver(run, health)
 
 
 def _follow(node: Node, asked: Asked) -> int:

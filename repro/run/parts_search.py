@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ..formats import significant
-from ..models.recipe import Recipe
+from ..machine.devices import name_of
 from ..paper.settings import Settings
 from ..parts import BY_NAME, Modern, exact, in_order
 from ..record import Record, Trial
-from .reporter import Reporter
+from .progress import Progress
 from .run import Run
 
 
 @dataclass
 class ModernSearch:
-    """The search of one recipe on `count` devices of a run, each of whose trials the reporter reports."""
+    """The search of one recipe on `count` devices of a run, whose trials `progress` tells."""
 
     run: Run
-    reporter: Reporter
+    progress: Progress
     recipe: str
     count: int
     records: list[Record] = field(default_factory=list)
@@ -92,10 +92,10 @@ class ModernSearch:
         if known is not None:  # the rest after dropping one part is what that part was left out of
             return self._as(known, about)
         run.add(wanted)
-        self.reporter.expect(wanted, run.estimate(wanted))
+        self.progress.expect(wanted.id, run.estimate(wanted))
         earlier = run.finished(wanted)
         found = self._as(earlier, about) if earlier else run.record(wanted, lambda record: _note(record, about))
-        self.reporter.trial(wanted, found, earlier is not None)
+        self.progress.tell(wanted, found, earlier is not None)
         if found is not None:
             self.records.append(found)
         return found
@@ -134,6 +134,10 @@ def faster(record: Record, beside: Record) -> tuple[bool, str]:
     return False, f"{text}: not faster by more than the rounds scatter ({significant(scatter)} s)"
 
 
-def search_name(recipe: Recipe, count: int, device: str) -> str:
-    """Return the name of a search, for its case."""
-    return f"{recipe.id}/{recipe.scale}/{count}x{device.replace(' ', '-')}/modern"
+def planned_searches(run: Run) -> dict[str, tuple[str, int]]:
+    """Return the recipe and count of each search of a run, by the name of its case."""
+    if not run.options.modern:
+        return {}
+    device = name_of(run.devices).replace(" ", "-")
+    pairs = dict.fromkeys((trial.recipe, trial.count) for trial in run.trials)
+    return {f"{recipe}/{run.options.scale}/{count}x{device}/modern": (recipe, count) for recipe, count in pairs}

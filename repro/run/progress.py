@@ -1,115 +1,83 @@
-"""What a person sees while a run goes on, on stderr: a line a trial, and below it a bar with the time left, or the time
-left in each line where stderr is no terminal."""
+"""What a person sees while a run goes on, on stderr: how many trials there are, then a line for each with the time that
+is left."""
 
 from __future__ import annotations
 
 import math
 import sys
-import threading
 import time
+from typing import TYPE_CHECKING
 
-from ..console import visible
-from ..formats import duration, significant
+from ..console import say, visible
+from ..formats import counted, duration, significant
 from ..record import Record, Trial
 from ..validity import cpu_disturbance
+from .estimate import LOADING, REPORTING
+
+if TYPE_CHECKING:
+    from .run import Run
 
 
 class Progress:
-    """A bar over trials, or parts of a check, in their order, weighted by how long each should take, and what comes
-    `after` them, which a time budget ends no sooner. It moves while one runs, and names it. A context manager, of which
-    the budget's seconds count from its start."""
+    """Tells of trials, or parts of a check, as they are done. `seconds` are what each should take, and `after` those of
+    what comes behind them, which a time budget ends no sooner; the budget's seconds count from now."""
 
     def __init__(self, seconds: dict[str, float], after: float, budget: float = math.inf) -> None:
         self._seconds, self._waiting, self._after = seconds, dict(seconds), after
-        self._budget = max(0.0, budget)
-        self._estimate = sum(seconds.values())
-        self._total = self._estimate + after
         self._took = self._estimated = 0.0  # by those that ran
-        self._began = time.monotonic()
-        self._closing = threading.Event()
+        self._deadline = time.monotonic() + max(0.0, budget)
 
-    def __enter__(self) -> Progress:
-        from tqdm import tqdm
-
-        self._bar = tqdm(
-            total=self._total,
-            bar_format="{percentage:3.0f}% |{bar}| {elapsed}{postfix}",
-            file=sys.stderr,
-            disable=None,  # no bar where stderr is no terminal
-            dynamic_ncols=True,
-            leave=False,
-        )
-        self._began = time.monotonic()
-        self._deadline = self._began + self._budget
-        self._mover = threading.Thread(target=self._keep_moving, daemon=True)
-        self._mover.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.set()
-        self._mover.join()
-        self._bar.close()
+    @classmethod
+    def of_run(cls, run: Run) -> Progress:
+        """Return that of a run's trials. What could be imported is known by now: a trial that cannot run takes no
+        time."""
+        return cls(run.seconds, REPORTING, run.left)
 
     def expect(self, name: str, seconds: float) -> None:
         """Add a trial that was not planned, as a search may."""
         if name not in self._seconds:
             self._seconds[name] = self._waiting[name] = seconds
-            self._estimate += seconds
-            self._total += seconds
 
     def tell(self, trial: Trial, record: Record | None, earlier: bool) -> None:
-        """Print a trial that is done in one line, and move the bar."""
-        self._count(trial.id, None if record is None or earlier else record.wall_seconds)
-        self._write(f"{trial.id}: {_summary(record, earlier)}", time_left=not earlier)
+        """Print what became of a trial: its record, which may be an earlier run's, or None where it was left out."""
+        took = None if record is None or earlier else record.wall_seconds
+        self._tell(trial.id, took, _summary(record, earlier), time_left=not earlier)
 
     def tell_part(self, part: str, took: float | None) -> None:
-        """The same of a part that took so many seconds; None where an earlier check had done it, which needs no line
-        and says nothing of the pace."""
-        if took is None:
-            self._total -= self._seconds[part]
-        self._count(part, took)
-        if took is not None:
-            self._write(f"{part}: {took:.0f} s", time_left=True)
+        """Print that a part took so many seconds; nothing where an earlier check had done it, which is None."""
+        self._tell(part, took, "" if took is None else f"{took:.0f} s", time_left=True)
 
-    def _count(self, name: str, took: float | None) -> None:
+    def _tell(self, name: str, took: float | None, text: str, time_left: bool) -> None:
         del self._waiting[name]
-        self._began = time.monotonic()
         if took is not None:
             self._took, self._estimated = self._took + took, self._estimated + self._seconds[name]
-        self._move()
+        if not text:
+            return
+        total, done = len(self._seconds), len(self._seconds) - len(self._waiting)
+        left = f"; about {duration(self._left())} left" if time_left and self._waiting else ""
+        print(f"[{done:>{len(str(total))}}/{total}] {visible(f'{name}: {text}')}{left}", file=sys.stderr, flush=True)
 
-    def _left(self) -> tuple[float, float]:
-        """Seconds to go, as estimated, and at the pace so far, to which a tenth of the estimate counts as run; neither
-        more than the budget leaves."""
+    def _left(self) -> float:
+        """Return the seconds to go at the pace so far, to which a tenth of the estimate counts as run; no more than the
+        budget leaves."""
         pace = 1.0
         if self._took and self._estimated:
-            believed = self._estimate / 10
+            believed = sum(self._seconds.values()) / 10
             pace = (self._took + believed) / (self._estimated + believed)
-        running = next(iter(self._waiting.values()), self._after)
-        left = sum(self._waiting.values()) + self._after
-        now = time.monotonic()
-        left -= min((now - self._began) / pace, running)
-        allowed = max(0.0, self._deadline - now) + self._after
-        return min(left, allowed), min(left * pace, allowed)
+        left = pace * (sum(self._waiting.values()) + self._after)
+        return min(left, max(0.0, self._deadline - time.monotonic()) + self._after)
 
-    def _move(self) -> None:
-        estimated, left = self._left()
-        total = min(self._total, self._budget + self._after)
-        self._bar.total, self._bar.n = total, total - estimated
-        running = next(iter(self._waiting), "the report")
-        self._bar.set_postfix_str(f"about {duration(left)} left; {running}", refresh=False)
 
-    def _keep_moving(self) -> None:
-        while not (self._bar.disable or self._closing.wait(1.0)):
-            self._move()
-            self._bar.refresh()
-
-    def _write(self, text: str, time_left: bool) -> None:
-        total, done = len(self._seconds), len(self._seconds) - len(self._waiting)
-        if self._bar.disable and time_left and self._waiting:
-            text += f"; about {duration(self._left()[1])} left"
-        self._bar.write(f"[{done:>{len(str(total))}}/{total}] {visible(text)}", file=sys.stderr)
-        sys.stderr.flush()
+def announce(run: Run) -> None:
+    """Say how many trials a run has, and how long they should take."""
+    waiting, budget = len(run.waiting), run.options.budget
+    seconds = (LOADING if run.loads else 0.0) + sum(run.seconds.values())
+    kept = f", {len(run.chosen) - waiting} of them done by an earlier run" if waiting < len(run.chosen) else ""
+    # The report is no matter of the budget.
+    allowed = f", of which the budget allows {duration(budget)}" if budget is not None and budget < seconds else ""
+    plan = f"{counted(len(run.chosen), 'trial')}{kept}; about {duration(seconds + REPORTING)} to go, by estimate"
+    devices = ", ".join(device.driver_name for device in run.devices) or "the CPU"
+    say(f"{plan}{allowed}; on {devices}, results in {run.results.folder}")
 
 
 def _summary(record: Record | None, earlier: bool) -> str:

@@ -16,6 +16,7 @@ from repro.commands.preflight import check_packages
 from repro.commands.run import driver_of, parsed
 from repro.console import INTERRUPTED, USAGE, UserError, say
 from repro.record import Trial
+from repro.run.parts_search import planned_searches
 
 INI = Path(__file__).with_name("pytest.ini")
 
@@ -68,7 +69,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if driver is None:
         return True
     # pytest would report a file of no cases as one that was skipped.
-    return True if collection_path.name == "test_searches.py" and not driver.searches else None
+    return True if collection_path.name == "test_searches.py" and not planned_searches(driver.run) else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -86,7 +87,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             indirect=True,  # what benchmark.json has of it is its id
         )
     if "searched" in metafunc.fixturenames:
-        searches = driver.searches
+        searches = planned_searches(driver.run)
         metafunc.parametrize("searched", searches.values(), ids=[*searches])
     if "cell" in metafunc.fixturenames:
         cells = driver.run.cells

@@ -9,7 +9,7 @@ from repro.run.parts_search import ModernSearch
 
 
 def test_modern(searched: tuple[str, int], driver: Driver) -> None:
-    records = ModernSearch(driver.run, driver.reporter, *searched).go()
+    records = ModernSearch(driver.run, driver.progress, *searched).go()
     if not records:
         pytest.skip("free lunch did not run, to which parts are added")
     if crashed := [record for record in records if record.status == "crashed"]:

@@ -13,7 +13,7 @@ from repro.record import Trial
 def test_trial(trial: Trial, driver: Driver, clock: ReplayClock, request: pytest.FixtureRequest) -> None:
     earlier = driver.run.finished(trial)
     record = earlier or driver.run.record(trial)
-    driver.reporter.trial(trial, record, earlier is not None)
+    driver.progress.tell(trial, record, earlier is not None)
     if record is None:
         pytest.skip("the time budget does not suffice; the same command with a larger --budget goes on here")
     if record.status == "crashed" and record.origin == "measured":

@@ -74,7 +74,6 @@ named [
             "pytest"
             "pytest-benchmark"
             "tabulate"
-            "tqdm"
           ])
         )
       )) (package "python311-with-packages");
