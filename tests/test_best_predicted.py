@@ -20,7 +20,7 @@ from repro.predict.traces import nearest_here
 from repro.record import Clock
 from repro.run.best_predicted import choose_best
 from repro.run.plan import Options
-from repro.run.reading import history
+from repro.run.records import history
 from repro.run.run import Run
 from repro.run.settings_search import searches
 from tests.command_line import ROOT, answer, documentation, process, refusal

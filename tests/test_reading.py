@@ -15,7 +15,8 @@ from repro.console import UserError
 from repro.paper.gpus import find
 from repro.record import Derived, Trial
 from repro.report.sections import compose
-from repro.run.reading import history, read
+from repro.run.reading import read
+from repro.run.records import history
 from repro.validity import contradiction
 from tests.command_line import (
     ROOT,
@@ -326,7 +327,7 @@ def test_a_utilisation_is_of_the_peak_that_the_catalogue_has_today(
     folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 18.0, true_days=22.0))
     [before] = read(folder).records
     cleaned = replace(a100, fp16_tflops=a100.fp16_tflops / 1.2, bf16_tflops=a100.bf16_tflops / 1.2)
-    monkeypatch.setattr("repro.run.reading.find", lambda device: cleaned)
+    monkeypatch.setattr("repro.run.records.find", lambda device: cleaned)
     after = read(folder)
     assert before.derived.utilisation is not None
     assert after.records[0].derived.utilisation == pytest.approx(1.2 * before.derived.utilisation)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from repro.models.recipe import Scale
-from repro.run.reading import history
+from repro.run.records import history
 from repro.run.results import Results
 from repro.run.tracking import TRACKERS, StepLog
 from tests.command_line import ROOT, process, record, refusal, repro, results_folder

@@ -42,7 +42,7 @@ from repro.measure.trial import Bench
 from repro.models.recipe import Scale
 from repro.paper.gpus import find
 from repro.record import Record, Status, Trial
-from repro.run.reading import history
+from repro.run.records import history
 from repro.run.results import TRIALS, Results
 from tests.command_line import ROOT, altered, process, record, refusal, repro, results_folder
 from tests.wheels import linked, pin, wheel

@@ -36,7 +36,8 @@ def main(given: argparse.Namespace) -> int:
     from ..report.sections import compose
     from ..report.terminal import printed
     from ..report.write import refuse_to_lose, write
-    from ..run.reading import begun, print_problems, refuse_twice
+    from ..run.reading import begun, refuse_twice
+    from ..run.records import print_problems
 
     refuse_twice(given.folders)
     found = [begun(folder, given.by) for folder in given.folders]

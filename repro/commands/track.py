@@ -19,7 +19,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..run.reading import begun, print_problems
+    from ..run.reading import begun
+    from ..run.records import print_problems
 
     folder, reading = given.folder, begun(given.folder)
     print_problems(reading.problems, folder)

@@ -12,14 +12,8 @@ from ..files import look
 from ..formats import tallied
 from ..machine.environment import Environment
 from ..record import MUST_AGREE, Record
-from ..run.reading import (
-    Problem,
-    all_valid_records,
-    environment_of,
-    print_problems,
-    refuse_without_trials,
-    unusable,
-)
+from ..run.reading import refuse_without_trials, unusable
+from ..run.records import Problem, all_valid_records, environment_of, print_problems
 from ..run.results import TRIALS
 
 SEARCHES = "largest"  # subfolder of each stack of a check, with its searches for micro batches

@@ -31,7 +31,7 @@ from ..measure.launcher import ForkServer, ServerDiedError
 from ..measure.rank import SEED
 from ..measure.trial import Bench, run_trial
 from ..record import Record, Trial
-from ..run.reading import history
+from ..run.records import history
 from ..run.results import Results
 from ..validity import is_final
 from .budget import SIDES, forks, pair_of, search_of

@@ -29,7 +29,7 @@ from ..paper.tables import Cell, all_cells, published_settings
 from ..record import AsRun, Record, Trial
 from ..validity import believed, is_final, larger_may_fit
 from .plan import Options, checking, is_multiplied, limited, trials
-from .reading import Problem, all_valid_records, environment_of, latest_of, print_problems
+from .records import Problem, all_valid_records, environment_of, latest_of, print_problems
 from .results import BENCHMARK, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 from .verdict import Verdict, judge
 
