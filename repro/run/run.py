@@ -14,14 +14,12 @@ from .. import installation
 from ..console import UserError, say
 from ..formats import counted
 from ..machine import environment, support
-from ..machine.cluster import Node
 from ..machine.devices import Device, every_device, gpu_of
 from ..machine.imports import Imports
 from ..machine.packages import installed_packages
 from ..machine.stack import trial_environment
 from ..measure.launcher import ForkServer, ServerDiedError, StackError
 from ..measure.method import MethodFile
-from ..measure.nodes import Leader
 from ..measure.rank import SEED
 from ..measure.trial import Bench, run_trial
 from ..paper.settings import Settings
@@ -31,11 +29,11 @@ from ..validity import believed, is_final, larger_may_fit
 from .plan import Options, checking, is_multiplied, limited, trials
 from .records import Problem, all_valid_records, environment_of, latest_of, print_problems
 from .results import BENCHMARK, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDICTS, Results
-from .verdict import Verdict, judge
 
 if TYPE_CHECKING:
+    from ..machine.cluster import Node
     from .projection import Projection
-
+    from .verdict import Verdict
 
 FILES = (TRIALS, RECIPES, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
 _EXHAUSTIVE = "--search exhaustive measures it"
@@ -73,6 +71,8 @@ class Run:
         log = self.results.logs / "server.log"
         self._server = ForkServer(log, self._variables, methods=methods)
         if node is not None:
+            from ..measure.nodes import Leader
+
             self._server = Leader(node, every_device(self.devices), log, self._variables, methods=methods)
         self.bench = Bench(
             server=self._server,
@@ -132,8 +132,8 @@ class Run:
 
     def end(self, code: int) -> None:
         """Has the other nodes, where there are some, end with this exit code."""
-        if isinstance(self._server, Leader):
-            self._server.code = code
+        if self.node is not None:
+            self._server.code = code  # type: ignore[attr-defined]  # of a leader
 
     def choose(self, trials: Iterable[Trial]) -> None:
         """Measure these of its trials alone."""
@@ -272,6 +272,8 @@ class Run:
 
     def verdict(self, cell: Cell) -> Verdict:
         """A cell held against all records of this folder."""
+        from .verdict import judge
+
         options = self.options
         return judge([cell], self._records.values(), published_settings(), options.tolerance, options.clock)[0]
 
