@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import struct
 import sys
 from collections.abc import Iterator
@@ -109,20 +108,6 @@ def test_tensorboard_gets_trials_verdicts_and_report(folder: Path) -> None:
     assert metrics.Scalars("true_step")[0].value == pytest.approx(records[0].derived.true_step)
 
 
-@pytest.mark.slow
-def test_trackio_gets_trials_verdicts_and_report(folder: Path) -> None:
-    pytest.importorskip("trackio", reason="trackio is not installed: it wants an older pillow than the locks have")
-    track(folder, "trackio")
-    with sqlite3.connect(folder / "trackio" / "repro.db") as database:
-        rows = [json.loads(row) for (row,) in database.execute("SELECT metrics FROM metrics ORDER BY step")]
-    first = history(KEPT)[0]
-    trial = next(row for row in rows if row.get("id") == first.id)
-    assert trial["true_step"] == pytest.approx(first.derived.true_step)
-    end = next(row for row in rows if "cells/not_measured" in row)
-    assert end["cells/not_measured"] == 288
-    assert "# Report" in json.dumps(end["report"])
-
-
 # --- With a stand-in for wandb ---
 
 LOGS = """
@@ -193,8 +178,8 @@ def test_a_tracker_that_is_not_installed_is_named_with_the_way_to_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("repro.run.tracking.find_spec", lambda name: None)
-    for name, way in (("wandb", "./run_all.sh --with-tracking installs it"), ("trackio", "pip install it")):
-        assert f"the package {name} is not installed ({way})" in refusal("track", str(folder), "--to", name)
+    missing = "the package wandb is not installed (./run_all.sh --with-tracking installs it)"
+    assert missing in refusal("track", str(folder), "--to", "wandb")
 
 
 def test_an_unknown_tracker_is_reported_with_those_there_are(folder: Path) -> None:

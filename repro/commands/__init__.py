@@ -14,7 +14,7 @@ HELP = {
     "claims": "recompute the numbers in the papers' sentences, and say which hold",
     "predict": "predict days, memory and step time on GPUs that are not here, without torch",
     "cost": "say what training a model costs on each machine, bought or rented, and when owning pays",
-    "track": "log a run's trials, verdicts and report with TensorBoard, Weights & Biases or Trackio",
+    "track": "log a run's trials, verdicts and report with TensorBoard or Weights & Biases",
     "compare": "say what became slower or faster, or broke: between two runs, or with another software stack",
     "export": "write a script and configurations that train with the best settings, measured or predicted",
     "survey": "ask the paper's survey again, count its answers, and say who can train what",

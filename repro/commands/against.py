@@ -27,7 +27,7 @@ from ..run.plan import Options, Planned, counts_up_to, default_scale, limited, t
 from ..run.progress import Progress
 from ..run.results import REPORT
 from .devices import alike
-from .preflight import check_disk, check_machine, check_packages, check_trials
+from .preflight import check_compilers, check_disk, check_machine, check_packages
 from .stopping import resumable, stop_on_sigterm
 
 _CHECK = "check.json"
@@ -72,7 +72,7 @@ def measure(asked: Against) -> int:
     check_packages()
     devices, candidates = _candidates(asked)
     check_machine(devices)
-    check_trials(candidates, devices)
+    check_compilers(candidates, devices)
     check_disk(asked.out, REPORT, _CHECK)
     stop_on_sigterm()
     first = candidate.this_stack()

@@ -23,7 +23,7 @@ from ..run.progress import Progress, announce
 from ..run.reading import read
 from ..run.results import BENCHMARK, VERDICTS
 from ..run.run import FILES, Run
-from .preflight import check_disk, check_trials
+from .preflight import check_compilers, check_disk
 from .stopping import stop_with
 
 CASES = DATA / "benchmark" if INSTALLED else ROOT / "tests" / "benchmark"
@@ -95,7 +95,7 @@ class Driver:
             raise UserError(f"{chosen}: no case matches; --methods and --models choose trials too")
         names = {item.name for item in session.items}
         run.choose(trial for trial in run.trials if _case(trial.id) in names)
-        check_trials(run.chosen, run.devices)
+        check_compilers(run.chosen, run.devices)
         check_disk(run.results.folder, *FILES)
         stop_with(run.node)
         self._opened.enter_context(run)

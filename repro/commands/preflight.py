@@ -17,11 +17,8 @@ from ..machine import support
 from ..machine.build_cache import build_cache, wanted_cache
 from ..machine.devices import Device
 from ..machine.doctor import without_cuda
-from ..machine.host import processes_left, usable_cpus
 from ..record import Trial
 
-# On 2 CPUs 2 ranks take 13 processes and threads, and 21 while both compile; a check allows a few more.
-_PROCESSES, _PROCESSES_A_RANK = 8, 8
 _FREE_BYTES = 256 * 2**20
 
 
@@ -71,19 +68,6 @@ def check_machine(devices: Sequence[Device]) -> None:
         raise UserError(
             "the loopback interface, lo, is down: over it the processes of a trial meet; bring it up with "
             "'ip link set lo up'"
-        )
-
-
-def check_trials(trials: Sequence[Trial], devices: Sequence[Device]) -> None:
-    """Raise UserError where a compiler that these trials need cannot work, or the limit of processes and threads is so
-    low that one would abort, or wait for a compiler that never starts."""
-    check_compilers(trials, devices)
-    ranks = max((trial.count for trial in trials), default=1)
-    left, needed = processes_left(), _PROCESSES + ranks * _PROCESSES_A_RANK + usable_cpus()
-    if left is not None and left[0] < needed:
-        raise UserError(
-            f"{left[1]}, which leaves {max(0, left[0])} processes and threads: trials here take about {needed}; raise "
-            "it, or take fewer --processes"
         )
 
 

@@ -8,7 +8,6 @@ import math
 import os
 import platform
 import re
-import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,16 +144,6 @@ def cgroup_memory() -> int | None:
     return min((int(each[0]) for each in limits if each and each[0] != "max"), default=None)
 
 
-def cgroup_pids() -> tuple[int, int] | None:
-    """Return the tightest cgroup limit of processes and threads, and how many are left; None without one."""
-    found = []
-    for folder in _folders("pids"):
-        most, current = _words(folder / "pids.max"), _words(folder / "pids.current")
-        if most and current and most[0] != "max":
-            found.append((int(most[0]), int(most[0]) - int(current[0])))
-    return min(found, key=lambda each: each[1], default=None)
-
-
 def oom_kills() -> int:
     """Return how many processes the kernel has killed because memory ran out: of this process's memory cgroup, or of
     the whole system where it is in none that counts them."""
@@ -202,30 +191,5 @@ def no_more_processes(text: str) -> bool:
 
 
 def process_limit() -> str:
-    """Name the limit that leaves the fewest processes, and how to raise it."""
-    found = processes_left()
-    what = f"{found[1]}: raise it" if found else "raise the limit of this user, container or job"
-    return f"no more processes and threads may be started here; {what}"
-
-
-def processes_left() -> tuple[int, str] | None:
-    """Return how many processes and threads may still be started, and a description of the limit; None without one."""
-    found = []
-    if (pids := cgroup_pids()) is not None:
-        found.append((pids[1], f"pids.max of this control group is {pids[0]}"))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # root is exempt
-        found.append((soft - _tasks_of(os.getuid()), f"ulimit -u is {soft}"))
-    return min(found, default=None)
-
-
-def _tasks_of(user: int) -> int:
-    """Return how many processes and threads this user has, as far as they are visible."""
-    tasks = 0
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if process.stat().st_uid == user:
-                tasks += len(os.listdir(process / "task"))
-        except OSError:  # it has ended
-            continue
-    return tasks
+    """Say that a limit of processes was reached, and what to raise."""
+    return "no more processes and threads may be started here; raise the limit of this user, container or job"

@@ -1,11 +1,10 @@
-"""Tracking with TensorBoard, Weights & Biases or Trackio: of the trials in a folder, or of a training's steps."""
+"""Tracking with TensorBoard or Weights & Biases: of the trials in a folder, or of a training's steps."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,38 +17,12 @@ from ..console import INSTALLED, UserError, one_line, say
 from ..formats import render
 from ..installation import way_to_install
 
-_PROJECT = "repro"
 NONE = "none"
 
 Row = dict[str, Any]
 
 
-class Tracker(ABC):
-    """A run in a tracker's library. Opening it may take seconds. `at` describes the tracker and where its data is."""
-
-    at: str
-
-    @abstractmethod
-    def __init__(self, folder: Path, name: str, config: Row) -> None: ...
-
-    @abstractmethod
-    def log(self, number: int, values: Row) -> None:
-        """Log the values of a training's `number`th step, or of a folder's trial."""
-
-    def trial(self, number: int, record: Row) -> None:
-        """Log a trial's record as in a file, but for its lists."""
-        self.log(number, _scalars(record))
-
-    @abstractmethod
-    def end(self, verdicts: Sequence[Row], report: str) -> None:
-        """Log a verdict for each cell, and the report in Markdown."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Write all remaining data."""
-
-
-class WeightsAndBiases(Tracker):
+class WeightsAndBiases:
     """A run of wandb: online with a key and a network, else offline, for `wandb sync`. WANDB_MODE takes precedence."""
 
     def __init__(self, folder: Path, name: str, config: Row) -> None:
@@ -59,11 +32,10 @@ class WeightsAndBiases(Tracker):
             # System metrics and captured output would disturb a training.
             settings = wandb.Settings(silent=True, console="off", x_disable_stats=True, init_timeout=30)
             self._run = wandb.init(
-                project=_PROJECT, name=name, dir=str(folder), config=config, mode=mode, settings=settings
+                project="repro", name=name, dir=str(folder), config=config, mode=mode, settings=settings
             )
-            self.at = f"wandb, {mode}, in {folder / 'wandb'}"
-            if mode == "offline":
-                self.at += "; wandb sync uploads it"
+            uploads = "; wandb sync uploads it" if mode == "offline" else ""
+            self.at = f"wandb, {mode}, in {folder / 'wandb'}{uploads}"
 
         self._wandb = wandb
         try:
@@ -72,9 +44,15 @@ class WeightsAndBiases(Tracker):
             start("offline")
 
     def log(self, number: int, values: Row) -> None:
+        """Log the values of a training's `number`th step."""
         self._run.log(values, step=number)
 
+    def trial(self, number: int, record: Row) -> None:
+        """Log the `number`th record of a folder, as in a file, but for its lists."""
+        self.log(number, _scalars(record))
+
     def end(self, verdicts: Sequence[Row], report: str) -> None:
+        """Log a verdict for each cell, and the report in Markdown."""
         table = self._wandb.Table(columns=list(verdicts[0]), data=[list(row.values()) for row in verdicts])
         self._run.log({"verdicts": table})
         self._run.summary.update(_counts(verdicts))
@@ -83,11 +61,13 @@ class WeightsAndBiases(Tracker):
         self._run.save(str(file), base_path=self._run.dir, policy="now")
 
     def finish(self) -> None:
+        """Write all remaining data."""
         self._run.finish()
 
 
-class TensorBoard(Tracker):
-    """Event files: the rounds of each trial's step, its settings and metrics as hyper-parameters, texts."""
+class TensorBoard:
+    """Event files: the rounds of each trial's step, its settings and metrics as hyper-parameters, texts. It has the
+    methods of WeightsAndBiases."""
 
     def __init__(self, folder: Path, name: str, config: Row) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -118,36 +98,15 @@ class TensorBoard(Tracker):
         self._writer.close()
 
 
-class Trackio(Tracker):
-    """A database in the results folder, or as TRACKIO_DIR, TRACKIO_SPACE_ID or TRACKIO_SERVER_URL set."""
-
-    def __init__(self, folder: Path, name: str, config: Row) -> None:
-        place = os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))  # trackio reads it on import
-        import trackio
-
-        self._trackio = trackio
-        trackio.init(project=_PROJECT, name=name, config=config, embed=False, auto_log_gpu=False, auto_log_cpu=False)
-        self.at = f"trackio, in {place}; TRACKIO_DIR={place} trackio show --project {_PROJECT} shows it"
-
-    def log(self, number: int, values: Row) -> None:
-        self._trackio.log(values, step=number)
-
-    def end(self, verdicts: Sequence[Row], report: str) -> None:
-        text = self._trackio.Markdown
-        self._trackio.log({**_counts(verdicts), "verdicts": text(render(verdicts, "markdown")), "report": text(report)})
-
-    def finish(self) -> None:
-        self._trackio.finish()
-
-
-TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "trackio": Trackio}
+Tracker = WeightsAndBiases | TensorBoard
+TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
 
 
 def tracker(name: str, folder: Path, config: Row) -> Tracker:
     """Return a new run of this tracker, whose data is in the folder. Raise UserError where it cannot be."""
     if find_spec(name) is None:
         way = way_to_install("tracking") if INSTALLED else "./run_all.sh --with-tracking installs it"
-        raise UserError(f"the package {name} is not installed ({'pip install it' if name == 'trackio' else way})")
+        raise UserError(f"the package {name} is not installed ({way})")
     files.inside(folder, name)  # each tracker writes to a folder of its name
     return TRACKERS[name](folder, f"{folder.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}", config)
 

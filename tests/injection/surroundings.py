@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from repro.console import FAILED, OK, USAGE
+from repro.console import OK, USAGE
 from repro.run.results import REPORT, VERDICTS
 from tests.command_line import ROOT
 from tests.test_launchers import OF_A_LAUNCHER, ZERO
@@ -156,29 +156,6 @@ def fork_of_a_package_on_the_path(case: Case) -> None:
         case.check(str(place) not in text, "a path of this machine is recorded")
         words = ("compare", "--against", "timm==1.0.30", "--models", "vit", "--out", str(case.folder()))
         case.ended(case.start(*words, variables=path), (USAGE,), "timm was imported from elsewhere")
-
-
-@fault("launchers", times=2)
-def few_processes(case: Case) -> None:
-    """A control group of a few processes and threads: the limit is named."""
-    group = f"/sys/fs/cgroup/pids/repro-faults-{os.getpid()}"
-    try:
-        os.mkdir(group)
-    except OSError as error:
-        raise SkippedError(f"no control group of processes can be made: {error.strerror}") from None
-    try:
-        for _ in range(case.count):
-            limit = case.random.choice([2, 4, 8])
-            with case.injection(f"pids.max = {limit}"):
-                Path(f"{group}/pids.max").write_text(str(limit))
-                prefix = ["bash", "-c", f'echo $$ > {group}/cgroup.procs; exec "$0" "$@"']
-                folder = case.folder()
-                ended = case.ended(case.start_run(folder, prefix=prefix), (OK, FAILED, USAGE))
-                named = "pids.max" in ended.stderr or "processes" in ended.stderr or "threads" in ended.stderr
-                case.check(ended.code == OK or named, f"the limit is not named: {ended.stderr[-400:]}")
-                case.resumes(folder)
-    finally:
-        os.rmdir(group)
 
 
 # --- Output ---
