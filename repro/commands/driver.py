@@ -134,9 +134,9 @@ class Driver:
         self._plugins.unregister(name="terminalreporter")  # our own line says how to go on
 
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
-        """Writes the file whole or not at all, as pytest-benchmark does not, and keeps in it what earlier runs of the
-        folder measured and this one did not go through. Its commit is this checkout's: pytest-benchmark asks the
-        repository of the current folder. After an error the folder may take or be no more."""
+        """Write the file whole or not at all, as pytest-benchmark does not. Keep in it what earlier runs of the folder
+        measured and this one did not go through. Its commit is this checkout's: pytest-benchmark asks the repository of
+        the current folder. After an error the folder may take or be no more."""
         if self._error is not None:
             return
         from pytest_benchmark.utils import safe_dumps
@@ -162,12 +162,12 @@ class Driver:
 
 
 def _case(id: str) -> str:
-    """The name of a trial's case."""
+    """Return the name of a trial's case."""
     return f"test_trial[{id}]"
 
 
 def _cases(file: Path) -> list[dict[str, Any]]:
-    """The cases that a file of pytest-benchmark's holds, none where it is none."""
+    """Return the cases that a file of pytest-benchmark's holds, none where it is none."""
     try:
         return [case for case in datafile.load(file)["benchmarks"] if isinstance(case["name"], str)]
     except (datafile.NotAsDeclaredError, LookupError, TypeError):

@@ -150,7 +150,7 @@ def driver_of(asked: Asked, node: Node | None = None) -> Driver:
 
 
 def _follow(node: Node, asked: Asked) -> int:
-    """Takes part in node 0's run, with a folder of its own for logs: several nodes may share one file system."""
+    """Take part in node 0's run, with a folder of its own for logs: several nodes may share one file system."""
     from ..machine.stack import trial_environment
     from ..measure.launcher import ForkServer
     from ..measure.nodes import follow
@@ -316,7 +316,7 @@ def _check_memory(asked: str, limit: int, devices: Sequence[Device]) -> None:
 
 
 def _check_counts(options: Options) -> None:
-    """Raises UserError where no trial could share its batch among the nodes, as they would report once they
+    """Raise UserError where no trial could share its batch among the nodes, as they would report once they
     had met, or among so many processes."""
     batches = {models.find(id, options.scale).batch_size for id in options.models}
     idle = [

@@ -108,8 +108,7 @@ class Run:
         self._opened.__exit__(*error)  # which a leader passes on to the other nodes
 
     def _keep_environment(self) -> None:
-        """Writes the environment beside the trials. Raises UserError where the folder's were measured on another
-        stack."""
+        """Write the environment beside the trials. Raise UserError where those were measured on another stack."""
         if self._has_final or any(map(is_final, self._records.values())):
             environment.refuse_another(self.results.folder, self.environment)
         self.environment = environment.keep(self.environment, self.results.folder, self.results.append_line)
@@ -131,7 +130,7 @@ class Run:
             say(line)
 
     def end(self, code: int) -> None:
-        """Has the other nodes, where there are some, end with this exit code."""
+        """Have the other nodes, where there are some, end with this exit code."""
         if self.node is not None:
             self._server.code = code  # type: ignore[attr-defined]  # of a leader
 
@@ -161,27 +160,27 @@ class Run:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """About how long each chosen trial will take, by id; none where an earlier run has finished it."""
+        """Return how long each chosen trial should take, by id; none where an earlier run has finished it."""
         return {each.id: self.estimate(each) if self.finished(each) is None else 0.0 for each in self.chosen}
 
     @property
     def waiting(self) -> list[Trial]:
-        """The chosen trials that no earlier run of this folder has finished."""
+        """Return the chosen trials that no earlier run of this folder has finished."""
         return [trial for trial in self.chosen if self.finished(trial) is None]
 
     @property
     def left(self) -> float:
-        """Seconds that are left of the time budget, without end where there is none."""
+        """Return the seconds that are left of the time budget, without end where there is none."""
         return self._deadline - time.monotonic()
 
     @property
     def loads(self) -> bool:
-        """Whether a trial that waits, and that the time budget allows, will need the stack and the other nodes."""
+        """Return whether a waiting trial that the time budget allows will need the stack and the other nodes."""
         return any(self.can_run(trial) and self.estimate(trial) <= self.left for trial in self.waiting)
 
     def load(self) -> None:
-        """Loads the stack, and waits for the other nodes, where a trial will need them. Says which trials cannot run
-        as a package does not import. Raises UserError where torch does not."""
+        """Load the stack, and wait for the other nodes, where a trial will need them. Say which trials cannot run as a
+        package does not import. Raise UserError where torch does not."""
         if not self.loads:
             return
         could_run = [trial for trial in self.waiting if self.can_run(trial)]
@@ -202,7 +201,7 @@ class Run:
             say(f"{obstacle.reason}; {counted(len(concerned), 'trial')} of {recipes} cannot run: {obstacle.remedy}")
 
     def estimate(self, trial: Trial) -> float:
-        """About how many seconds a trial takes; none where something is in its way."""
+        """Estimate the seconds that a trial takes; none where something is in its way."""
         return self._estimate(trial) if self.can_run(trial) and not is_multiplied(trial) else 0.0
 
     def record(self, trial: Trial, note: Callable[[Record], None] = lambda record: None) -> Record | None:
@@ -271,7 +270,7 @@ class Run:
         return replace(self.bench, group_bytes=self.projection.group_bytes(trial.count))
 
     def verdict(self, cell: Cell) -> Verdict:
-        """A cell held against all records of this folder."""
+        """Judge a cell by all records of this folder."""
         from .verdict import judge
 
         options = self.options
@@ -279,15 +278,15 @@ class Run:
 
     @property
     def timed_ids(self) -> list[str]:
-        """The ids of all trials of the folder that are `ok`, also of those that are none of this run's."""
+        """Return the ids of all trials of the folder that are `ok`, also of those that are none of this run's."""
         return [id for id, record in self._records.items() if record.timed]
 
     def records(self) -> list[Record]:
-        """The records of this run's trials, in its order."""
+        """Return the records of this run's trials, in its order."""
         return [self._records[trial.id] for trial in self.trials if trial.id in self._records]
 
     def keep(self, record: Record) -> Record:
-        """Writes a record, and returns it as it counts."""
+        """Write a record, and return it as it counts."""
         record.commit = record.commit or self.environment.commit  # a copied record keeps its own
         self.results.append(record)
         self._records.pop(record.id, None)  # of trials with other rounds the last that ran stands
