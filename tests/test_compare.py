@@ -550,9 +550,8 @@ def test_of_many_trials_of_one_side_alone_the_first_are_named(tmp_path: Path) ->
 
 
 TAMPERED: list[dict[str, Any]] = [
-    {"synchronised_step": 0.01},
-    {"true_step": 0.01},
-    {"step_rounds": [1.0]},
+    {"synchronised": []},
+    {"accumulation": 3},
     {"id": "x"},
     {"recipe": "x"},
     {"id": "pythia-160m/tiny/1xcpu/naive+checkpointing"},  # which begins as naive's does
@@ -596,7 +595,7 @@ def test_a_side_of_which_no_record_is_left_is_refused_with_the_reason(tmp_path: 
     good = results_folder(tmp_path / "good", *processes())
     damaged = results_folder(tmp_path / "damaged", *processes())
     text = (damaged / "trials.jsonl").read_text()
-    (damaged / "trials.jsonl").write_text(text.replace('"step_rounds": [', '"step_rounds": [1, '))
+    (damaged / "trials.jsonl").write_text(text.replace('"with": [', '"with": [0, '))
     done = repro("compare", str(good), str(damaged))
     assert (done.returncode, done.stdout) == (2, "")
     left_out, last = [line for line in done.stderr.splitlines() if "environment.json" not in line]

@@ -182,7 +182,7 @@ def test_results_come_first_and_a_harmless_problem_of_the_folder_last(tmp_path: 
     harmless = compose(read(results_folder(tmp_path / "harmless", trial)))
     folder = results_folder(tmp_path / "harmful", trial, record("vit", "naive", 90.0))
     kept = (folder / "trials.jsonl").read_text()
-    (folder / "trials.jsonl").write_text(kept.replace('"true_days": 99', '"true_days": 9'))
+    (folder / "trials.jsonl").write_text(kept.replace('"with": [', '"with": [0, ', 1))
     harmful = compose(read(folder))
     assert sections(harmless)[:2] == ["why", "verdicts"]
     assert sections(harmless)[-1] == "wrong"
@@ -287,12 +287,12 @@ def test_bad_input_is_one_clear_line(arguments: list[str], output: str, tmp_path
 @pytest.mark.slow
 def test_what_is_wrong_with_the_folder_is_in_the_report_and_on_stderr(tmp_path: Path) -> None:
     folder = results_folder(tmp_path, *(record("vit", "naive", 300.0 / count, count=count) for count in (1, 4)))
-    (folder / "trials.jsonl").write_text(
-        (folder / "trials.jsonl").read_text().replace('"true_days": 3', '"true_days": 9')
-    )
+    (folder / "trials.jsonl").write_text((folder / "trials.jsonl").read_text().replace('"with": [', '"with": [0, ', 1))
     found = repro("report", str(folder))
     assert found.returncode == 0
-    wrong = "trials.jsonl, line 1: vit/paper/1xA100/naive was tampered with or damaged: true_days is 9"
+    wrong = (
+        "trials.jsonl, line 1: vit/paper/1xA100/naive was tampered with or damaged: a raw time of it is not positive"
+    )
     for text in (found.stderr, (folder / "report.md").read_text(), (folder / "report.html").read_text()):
         assert wrong in text
 
