@@ -3,6 +3,7 @@
 Changes of the format, newest first. Older records are read too; a field that they lack has its default.
 
 - Steps, days and rates are derived from the raw times when a record is read. In the file they are for other readers.
+- Warnings are worded from a record's numbers when it is read; before, `warnings` had the sentences.
 - A verdict has the flags `projected` and `disturbed`; before, `projected_slower` and the like were verdicts.
 - `gpu_state` has shares of the timed rounds, `too_hot` and `short_of_power`; before, `throttle_reasons` after them.
 - `part_power` stands beside `mean_power`, and `joules_per_step` takes it.
