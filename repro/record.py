@@ -79,11 +79,6 @@ class OfSettings(OnMachine):
         return self.world if self.measured_on is None else self.measured_on
 
     @property
-    def comparable_with_paper(self) -> bool:
-        """Return whether a cell of the paper can be compared with it: a projected trial never verifies one."""
-        return self.like_papers and self.measured_on is None
-
-    @property
     def recipe_and_settings(self) -> tuple[Recipe, Settings]:
         """Return the recipe and settings of these ids. Raise UserError for an unknown id."""
         return models.find(self.recipe, self.scale), Settings.parse(self.settings)
@@ -236,10 +231,9 @@ class Observed:
     `losses` are those of the first rank's first micro-steps, None where not finite; `trained_losses` those of the
     training steps that a run with methods of one's own adds at the end, at the peak learning rate.
     `extrapolation_error` is that of the derived step against `whole_steps`, relative. `busy_cpus` is the number of CPUs
-    that other processes used, at least, while the rounds were timed; None for interleaved measurements. In older
-    records it is the mean over building and compiling as well, and None beside a GPU.
-    `gpu_state` has, for each rank, the state of its GPU after them, and the shares of their time that it was `too_hot`
-    and `short_of_power`. `mean_power` has, for each rank, the watts of its GPU while the rounds were timed, by its
+    that other processes used, at least, while the rounds were timed; None for interleaved measurements. `gpu_state`
+    has, for each rank, the state of its GPU after them, and the shares of their time that it was `too_hot` and
+    `short_of_power`. `mean_power` has, for each rank, the watts of its GPU while the rounds were timed, by its
     energy counter, `part_power` those of each part of a second or more, which the counter resolves. `launches`
     counts the kernels, copies and memory sets that the first rank's GPU ran in one micro-step `with` reduction and in
     one `update`, outside the timed rounds; None on a CPU, and where they were `uncounted`, for the reason there.
@@ -279,8 +273,6 @@ class Record(OfSettings):
     The `origin` of a record is `projected` where only `measured_on` of its devices computed, whose raw times these are.
     `communication` has, by part, the modelled seconds that a step takes longer on all of its devices, `sharing` those
     in which devices that offload wait for the memory of their host: what is derived from the raw times contains both.
-
-    `warnings` are sentences of older versions; trial_warnings.py words those of newer ones from the other fields.
     """
 
     id: str
@@ -335,8 +327,8 @@ class Record(OfSettings):
 
     @property
     def comparable_with_paper(self) -> bool:
-        """Return whether a cell of the paper can be compared with it."""
-        return super().comparable_with_paper and not self.custom
+        """Return whether a cell of the paper can be compared with it: a projected trial never verifies one."""
+        return self.like_papers and self.measured_on is None and not self.custom
 
     @property
     def clocks_ratio(self) -> float | None:
