@@ -73,8 +73,8 @@ def profile(
     from repro.measure import engine
     from repro.measure.batches import random_batch, to_device
     from repro.measure.clock import synchronised
+    from repro.measure.jobs import SEED
     from repro.measure.probes import profiled
-    from repro.measure.rank import SEED
 
     model = models.find(recipe, scale)
     accumulation = max(1, model.batch_size // micro_batch)

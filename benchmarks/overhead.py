@@ -102,7 +102,7 @@ def compare(rank: Rank, loop: dict[str, Any], steps: int, harness_first: bool) -
     from repro.measure import engine
     from repro.measure.batches import random_batch, to_device
     from repro.measure.clock import Clock, synchronised
-    from repro.measure.rank import SEED
+    from repro.measure.jobs import SEED
     from repro.paper.settings import NAIVE
 
     torch.set_num_threads(1)

@@ -13,7 +13,8 @@ from repro import models
 from repro.measure import engine
 from repro.measure.batches import random_batch, to_device
 from repro.measure.engine.base import local
-from repro.measure.rank import SEED, Rank
+from repro.measure.jobs import SEED
+from repro.measure.rank import Rank
 from repro.models.recipe import Recipe, Scale
 from repro.paper.settings import Settings
 from tests.same_training import Trained

@@ -32,9 +32,9 @@ from repro.measure.clock import Clock, Watch, kernel_path, optimizer_path, synch
 from repro.measure.engine import modern
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor, torch_optimizer
 from repro.measure.engine.plain import PlainEngine
-from repro.measure.jobs import Report
+from repro.measure.jobs import SEED, Report
 from repro.measure.method import UnfitError
-from repro.measure.rank import SEED, Rank
+from repro.measure.rank import Rank
 from repro.models import pythia
 from repro.models.adversarial import Adversaries
 from repro.models.objective import ImageClassification, LanguageModelling

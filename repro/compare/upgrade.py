@@ -27,8 +27,8 @@ from ..machine.environment import Environment
 from ..machine.imports import Imports, complaint
 from ..machine.stack import PRELOADED, trial_environment
 from ..measure.interleaving import Scheduler
+from ..measure.jobs import SEED
 from ..measure.launcher import ForkServer, ServerDiedError
-from ..measure.rank import SEED
 from ..measure.trial import Bench, run_trial
 from ..record import Record, Trial
 from ..run.records import history

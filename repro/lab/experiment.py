@@ -15,9 +15,8 @@ from ..machine import environment
 from ..machine.devices import Device
 from ..machine.packages import installed_packages
 from ..machine.stack import server_environment
-from ..measure.jobs import Job
+from ..measure.jobs import SEED, Job
 from ..measure.launcher import ForkServer
-from ..measure.rank import SEED
 from ..run.results import TRAININGS, TRIALS, Results
 from .specification import TimedTraining, Training
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from ..models.recipe import Generation, Recipe, Text
-from .rank import SEED, Rank
+from .jobs import SEED
+from .rank import Rank
 
 
 def random_batch(recipe: Recipe, examples: int, seed: int = SEED) -> dict[str, torch.Tensor]:

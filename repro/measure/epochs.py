@@ -17,7 +17,8 @@ from ..models.recipe import Generation, Scale
 from . import engine
 from .batches import to_device
 from .clock import wait
-from .rank import SEED, Rank
+from .jobs import SEED
+from .rank import Rank
 
 
 def train(rank: Rank, scale: Scale, images: int, epochs: int, folder: str) -> dict[str, Any]:

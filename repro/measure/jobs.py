@@ -11,6 +11,8 @@ from ..models.custom import CustomModel
 from ..record import AsRun, GpuState, Times
 from .method import MethodFile
 
+SEED = 20240921
+AGAIN = "run the same command again on all nodes, once that one is back: it resumes"  # where a node is gone
 PARTS = ("without", "with", "update")  # of a round, each timed
 
 

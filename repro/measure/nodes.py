@@ -24,7 +24,7 @@ from repro.machine.environment import commit
 from repro.machine.packages import PACKAGES
 
 from . import messages
-from .jobs import Job, RankOutcome
+from .jobs import AGAIN, Job, RankOutcome
 from .launcher import ForkServer, ServerDiedError, StackError
 from .messages import ForeignError, Hello, PhaseOutcomes, PhaseRequest
 from .method import MethodFile, methods_text
@@ -36,7 +36,6 @@ SILENT = 40.0  # seconds without a heartbeat after which a node is gone: one tha
 ARRIVAL = 300.0  # seconds for all nodes to arrive: one may set its stack up, or load it over the network
 _GOODBYE = 10.0  # seconds for the other nodes to leave at the end of a run
 _LEFT = "left"
-AGAIN = "run the same command again on all nodes, once that one is back: it resumes"
 
 
 class GoneError(ServerDiedError):

@@ -27,10 +27,10 @@ from ..models.recipe import Recipe, Scale, divisors
 from . import engine
 from .batches import random_batch, to_device
 from .clock import Clock, Watch, kernel_path, optimizer_path, synchronised, wait
-from .jobs import PARTS, FirstStep, Measured, Report
+from .jobs import PARTS, SEED, FirstStep, Measured, Report
 from .memory import Peak
 from .probes import NotCountedError, profiled
-from .rank import SEED, STACK_STARTED, Rank
+from .rank import STACK_STARTED, Rank
 
 _LOSSES = 4  # of the first micro-steps: enough to distinguish other numerics from rounding
 _LEAST_SECONDS = 1.0  # of work for an energy counter that moves every 0.1 s

@@ -14,14 +14,13 @@ from repro.machine import nvml
 from repro.machine.host import usable_cpus
 
 from .interleaving import TimeSlot
-from .jobs import Report
+from .jobs import SEED, Report
 from .memory import CpuUse, limit_memory
 from .method import MethodFile
 
 if TYPE_CHECKING:
     import torch
 
-SEED = 20240921
 _FOREVER = timedelta(days=1)  # the trial's time limit ends a hang
 STACK_STARTED = time.time()  # epoch; ranks are forked from a server that imported this with the stack
 

@@ -21,10 +21,9 @@ from repro.steps import derive
 
 from .. import models
 from ..models.recipe import Recipe, divisors
-from .jobs import Job, Measured, RankOutcome
+from .jobs import AGAIN, Job, Measured, RankOutcome
 from .launcher import ServerDiedError
 from .micro_batch import failed_at, search
-from .nodes import AGAIN
 from .outcomes import (
     NOT_EVEN_1,
     REMEDIES,

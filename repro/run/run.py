@@ -18,9 +18,9 @@ from ..machine.devices import Device, every_device, gpu_of
 from ..machine.imports import Imports
 from ..machine.packages import installed_packages
 from ..machine.stack import trial_environment
+from ..measure.jobs import SEED
 from ..measure.launcher import ForkServer, ServerDiedError, StackError
 from ..measure.method import MethodFile
-from ..measure.rank import SEED
 from ..measure.trial import Bench, run_trial
 from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings

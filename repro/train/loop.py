@@ -28,7 +28,7 @@ from ..machine import nvml, stack
 from ..measure import engine
 from ..measure.batches import to_device
 from ..measure.engine.base import Engine, rate_factor
-from ..measure.rank import SEED
+from ..measure.jobs import SEED
 from ..models import custom
 from ..models.recipe import Recipe, Scale
 from ..paper.settings import Settings
