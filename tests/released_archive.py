@@ -12,8 +12,8 @@ from typing import Any
 
 from repro import models
 from repro.paper.settings import Settings
-from repro.record import days_of_steps
 from repro.released.steps import Steps, every_setting, steps_of
+from repro.steps import days_of_steps
 
 Setting = tuple[str, str, int, Settings]
 RECIPES, GPUS = ("vit",), ("A100", "H100")

@@ -14,7 +14,8 @@ from .. import models
 from ..console import UserError
 from ..paper.settings import NAIVE, Settings
 from ..paper.tables import AtPlace, Cell, PublishedSettings, all_cells, settings_by_place
-from ..record import AsRun, BatchSearch, Derived, Record, Trial, days_of_steps
+from ..record import AsRun, BatchSearch, Derived, Record, Trial
+from ..steps import days_of_steps
 from . import archive
 from .archive import RefusedError
 from .steps import every_setting, steps_of
