@@ -31,6 +31,7 @@ from repro.steps import derive
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "results" / "cpu-2-cores"
+PATIENCE = 1800.0  # seconds: what takes longer hangs, however busy the machine is
 SLOW = {"torch", "deepspeed", "numpy", "pandas", "pytest", "importlib.metadata", "tabulate"}
 
 

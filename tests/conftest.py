@@ -19,6 +19,7 @@ import pytest
 from repro.datafile import expected_folder
 from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
+from tests.command_line import PATIENCE
 
 # Those that measure, train, load the stack, draw pages, open a browser, set a stack up or start several nodes.
 SLOW_FIXTURES = {
@@ -152,7 +153,7 @@ def in_ranks(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) 
                 arguments=arguments,
                 ranks=world,
                 log=str(folder / "log"),
-                timeout=120,
+                timeout=PATIENCE,
             )
         )
         for outcome in outcomes:

@@ -31,7 +31,7 @@ from repro.paper.settings import Settings
 from repro.predict.descriptions import describe
 from repro.record import Trial
 from repro.train.kept import Kept
-from tests.command_line import KEPT, ROOT, answer, record, refusal, repro, results_folder, slow_imports
+from tests.command_line import KEPT, PATIENCE, ROOT, answer, record, refusal, repro, results_folder, slow_imports
 from tests.price_files import prices, spot_table
 
 H100 = str(ROOT / "results" / "h100" / "text")
@@ -94,7 +94,7 @@ def run(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Ru
             port = free.getsockname()[1]
         arguments = {"script": str(file), "words": [*words, "--out", str(out)], "port": port, **stops}
         log = tmp_path_factory.mktemp("training") / "log"
-        outcomes = fork_server.call(Job("tests.training:run_exported", arguments, world, str(log), timeout=120))
+        outcomes = fork_server.call(Job("tests.training:run_exported", arguments, world, str(log), timeout=PATIENCE))
         ends = [outcome.value if outcome.status == "ok" else outcome.error for outcome in outcomes]
         kept = out / "training.json"
         return ends, json.loads(kept.read_text()) if kept.exists() else {"log": log.read_text()}

@@ -33,6 +33,7 @@ from repro.measure.launcher import ForkServer, ServerDiedError, StackError
 from repro.measure.server import _Forked, _of_error, _traceback
 from repro.measure.trial import Bench, run_trial
 from repro.record import Trial
+from tests.command_line import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -61,7 +62,7 @@ def numbers(pids: Path) -> list[int]:
 
 
 def wait_for_pids(pids: Path, count: int) -> None:
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + PATIENCE
     while len(numbers(pids)) < count:
         assert time.monotonic() < deadline, f"only {len(numbers(pids))} of {count} processes started"
         time.sleep(0.02)
@@ -113,7 +114,7 @@ def test_ranks_meet_whatever_the_name_of_the_temporary_folder(
     (tmp_path / name).mkdir()
     fork_server.start()
     monkeypatch.setattr(fork_server, "_temporary", str(tmp_path / name))
-    outcomes = fork_server.call(job("total", tmp_path, ranks=2, timeout=20))
+    outcomes = fork_server.call(job("total", tmp_path, ranks=2, timeout=PATIENCE))
     assert [(outcome.status, outcome.value) for outcome in outcomes] == [("ok", 1)] * 2
     assert [each.name for each in tmp_path.iterdir() if each.name != "log"] == [name], "and leave nothing beside it"
     assert list((tmp_path / name).iterdir()) == []
@@ -521,7 +522,7 @@ sys.exit(main(sys.argv[1:]))
     command = [sys.executable, "-c", code, "--models", "vit", "--methods", "naive", "--out", str(tmp_path / "out")]
     paths = os.pathsep.join([str(ROOT), str(tmp_path)])
     variables = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert "repro: the fork server did not load the stack within " in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

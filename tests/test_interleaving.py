@@ -23,6 +23,7 @@ from repro.measure import interleaving as turns_module
 from repro.measure.interleaving import TURN_SECONDS, Scheduler, TimeSlot
 from repro.measure.jobs import Job, RankOutcome
 from repro.measure.launcher import ForkServer
+from tests.command_line import PATIENCE
 
 
 def player(scheduler: Scheduler, name: str, output: list[str], count: int = 3) -> Callable[[], str]:
@@ -249,7 +250,7 @@ def test_an_interruption_ends_who_waits_and_lets_nobody_in() -> None:
 def test_the_ranks_of_a_job_take_their_turn_together(tmp_path: Path) -> None:
     def job(server: ForkServer) -> list[RankOutcome]:
         return server.call(
-            Job("tests.ranks:take_turns", {}, 2, f"{tmp_path}/log", timeout=60, scheduler=scheduler.address)
+            Job("tests.ranks:take_turns", {}, 2, f"{tmp_path}/log", timeout=PATIENCE, scheduler=scheduler.address)
         )
 
     a, b = (ForkServer(tmp_path / f"{name}.log", {}, modules=("torch",)) for name in "ab")

@@ -20,6 +20,7 @@ from repro.measure.trial import Bench, run_trial
 from repro.record import Record, Trial
 from repro.trial_warnings import warnings
 from repro.validity import contradiction
+from tests.command_line import PATIENCE
 from tests.scripted_server import ScriptedServer
 
 MIB = 2**20
@@ -59,7 +60,7 @@ def allocate(fork_server: ForkServer, tmp_path: Path) -> Callable[..., list[Rank
             arguments={"megabytes": megabytes, **arguments},
             ranks=ranks,
             log=str(tmp_path / "log"),
-            timeout=60,
+            timeout=PATIENCE,
             memory=memory,
         )
         return fork_server.call(job)
@@ -106,13 +107,15 @@ def test_the_rank_that_ran_out_says_so(allocate: Callable[..., list[RankOutcome]
 def test_a_limit_leaves_room_for_a_backward_pass_and_threads_take_none_of_it(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    job = Job("tests.ranks:goes_back", {}, 1, str(tmp_path / "log"), timeout=60, memory=32 * MIB)
+    job = Job("tests.ranks:goes_back", {}, 1, str(tmp_path / "log"), timeout=PATIENCE, memory=32 * MIB)
     [outcome] = fork_server.call(job)
     assert (outcome.status, outcome.value) == ("ok", True), outcome.error
 
 
 def test_the_peak_is_what_was_held_since_the_start(fork_server: ForkServer, tmp_path: Path) -> None:
-    [outcome] = fork_server.call(Job("tests.ranks:peaks", {"megabytes": 128}, 1, str(tmp_path / "log"), timeout=60))
+    [outcome] = fork_server.call(
+        Job("tests.ranks:peaks", {"megabytes": 128}, 1, str(tmp_path / "log"), timeout=PATIENCE)
+    )
     before, after = outcome.value
     assert before < 16
     assert after == pytest.approx(128, abs=16)
@@ -123,7 +126,9 @@ def test_on_a_gpu_a_limit_is_its_allocators_share_and_peaks_are_the_allocators(
 ) -> None:
     """Of the fourth GPU here, which has 4 GiB; the others have another size."""
     limits = [2**30, 2**33, None]
-    [outcome] = fork_server.call(Job("tests.ranks:on_a_gpu", {"limits": limits}, 1, str(tmp_path / "log"), timeout=60))
+    [outcome] = fork_server.call(
+        Job("tests.ranks:on_a_gpu", {"limits": limits}, 1, str(tmp_path / "log"), timeout=PATIENCE)
+    )
     assert outcome.value == {
         "shares": [0.25, 1.0],
         "host_limited": False,

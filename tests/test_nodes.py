@@ -28,7 +28,7 @@ from repro.measure.rank import interface
 from repro.measure.trial import Bench
 from repro.record import Trial
 from repro.run.plan import Options
-from tests.command_line import ROOT, process, refusal, trial_lines
+from tests.command_line import PATIENCE, ROOT, process, refusal, trial_lines
 from tests.scripted_server import ScriptedServer
 
 VIT = ["run", "--models", "vit", "--processes", "1"]
@@ -109,10 +109,9 @@ def wait_for(path: Path, pattern: str, *processes: subprocess.Popen[str]) -> Non
         time.sleep(0.1)
 
 
-def ends(*processes: subprocess.Popen[str], within: float = 120) -> list[tuple[int, str]]:
-    """The exit codes, and what was said on stderr, of processes that end within so many seconds."""
-    deadline = time.monotonic() + within
-    said = [process.communicate(timeout=max(1.0, deadline - time.monotonic()))[1] for process in processes]
+def ends(*processes: subprocess.Popen[str]) -> list[tuple[int, str]]:
+    """The exit codes, and what was said on stderr, of processes that end."""
+    said = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     return [(process.returncode, text) for process, text in zip(processes, said, strict=True)]
 
 
@@ -145,7 +144,7 @@ def test_where_the_first_node_is_killed_all_end_and_a_batch_script_resumes_as_on
     last = said.splitlines()[-1]
     assert last.startswith("repro: node 0 is out of reach: the store that the nodes meet in does not answer")
     assert last.endswith(AGAIN)
-    _, alive = psutil.wait_procs(everyone, timeout=20)
+    _, alive = psutil.wait_procs(everyone, timeout=PATIENCE)
     assert alive == []
 
     (bin / "srun").write_text(
@@ -170,7 +169,9 @@ def test_where_the_first_node_is_killed_all_end_and_a_batch_script_resumes_as_on
         "LOCAL_WORLD_SIZE": "3",
         "RANK": "7",
     }
-    done = subprocess.run(["bash"], input=printed.stdout, env=environment, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        ["bash"], input=printed.stdout, env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
     assert "node 1 of 2: waiting for node 0" in done.stderr
     assert done.stdout.count("vit") > 0
@@ -191,7 +192,7 @@ def test_where_the_first_node_is_killed_all_end_and_a_batch_script_resumes_as_on
 
 def test_three_nodes_run_a_phase_together_and_the_first_to_fail_stops_the_others(start: Start, tmp_path: Path) -> None:
     tasks = step(start, str(tmp_path), tasks=3, module="tests.three_nodes")
-    said = ends(*tasks, within=300)
+    said = ends(*tasks)
     assert [code for code, _ in said] == [7, 7, 7], said
     output = json.loads((tmp_path / "told.json").read_text())
     assert output["fit"] == [[rank, "ok", ""] for rank in range(3)]
@@ -223,7 +224,7 @@ def test_a_node_that_is_killed_is_named_and_what_needs_it_is_unsupported(start: 
     assert free_lunch["reason"] == naive["reason"]
     assert naive["remedy"] == free_lunch["remedy"] == AGAIN
     assert (tmp_path / "report.md").is_file()
-    _, alive = psutil.wait_procs(everyone, timeout=20)
+    _, alive = psutil.wait_procs(everyone, timeout=PATIENCE)
     assert alive == []
 
 
@@ -251,7 +252,7 @@ def test_a_network_that_goes_down_ends_all_nodes_and_is_named(start: Start, tmp_
         pytest.skip("no network namespace may be made here")
     variables = as_task(0, 2, 1) | {"MASTER_ADDR": "10.9.0.1", "out": str(tmp_path)}
     nodes = start(*alone, script, "bash", sys.executable, "-m", "tests.impatient", *LONG, **variables)
-    output, _ = nodes.communicate(timeout=300)
+    output, _ = nodes.communicate(timeout=PATIENCE)
     assert output.split()[-2:] == ["1", "1"], [(tmp_path / f"{node}.err").read_text() for node in (0, 1)]
     naive, free_lunch = records(tmp_path / "0")
     assert (naive["status"], free_lunch["status"]) == ("crashed", "unsupported")

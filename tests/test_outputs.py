@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, record, results_folder, trial_lines
+from tests.command_line import PATIENCE, ROOT, record, results_folder, trial_lines
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
 JUDGING = "--models vit --methods naive --processes 1 --budget 1s --require-comparison"
@@ -102,7 +102,7 @@ def test_a_terminal_that_is_closed_ends_no_run_that_ignores_the_hang_up(tmp_path
     os.close(far)
     assert os.read(near, 1)  # its first line
     os.close(near)
-    assert run.wait(timeout=120) == NOTHING_COMPARED
+    assert run.wait(timeout=PATIENCE) == NOTHING_COMPARED
     assert_judged(folder)
 
 

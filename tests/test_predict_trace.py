@@ -19,7 +19,7 @@ from repro.measure.launcher import ForkServer
 from repro.models.recipe import Scale
 from repro.predict import traces
 from repro.predict.traces import Traced
-from tests.command_line import ROOT
+from tests.command_line import PATIENCE, ROOT
 
 InRank = Callable[..., Any]
 
@@ -32,7 +32,7 @@ def in_rank(fork_server: ForkServer, tmp_path: Any) -> InRank:
             arguments=arguments,
             ranks=1,
             log=str(tmp_path / "log"),
-            timeout=240,
+            timeout=PATIENCE,
         )
         (outcome,) = fork_server.call(job)
         assert outcome.status == "ok", f"{outcome.error}\n{outcome.traceback}"

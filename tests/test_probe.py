@@ -23,7 +23,7 @@ from repro.predict.forecast import trace_of
 from repro.predict.hardware import Machine, Probed
 from repro.predict.memory import ALL_OF_IT
 from repro.predict.traces import PAPER_STACK
-from tests.command_line import ROOT, answer, process, refusal, repro, started
+from tests.command_line import PATIENCE, ROOT, answer, process, refusal, repro, started
 
 InRanks = Callable[..., list[Any]]
 PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10, launch=3e-6, ring=1e9, latency=2e-4)
@@ -157,9 +157,9 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
         assert constants.poll() is None
         time.sleep(0.02)
     constants.terminate()
-    constants.communicate(timeout=60)
+    constants.communicate(timeout=PATIENCE)
     assert constants.returncode == 130
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
     assert alive == []
     assert list(tmp_path.iterdir()) == []
 
@@ -182,7 +182,7 @@ def test_a_server_that_is_killed_while_it_probes_is_one_clear_line(tmp_path: Pat
         assert constants.poll() is None
         time.sleep(0.02)
     psutil.Process(ranks[0].ppid()).kill()
-    _, said = constants.communicate(timeout=60)
+    _, said = constants.communicate(timeout=PATIENCE)
     assert constants.returncode == 2
     assert said.splitlines()[-1].startswith("repro: nothing can be probed: the fork server was killed by SIGKILL")
 

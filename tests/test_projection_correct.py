@@ -17,6 +17,7 @@ from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
 from repro.measure.trial import Bench
 from repro.run.probe import host_bandwidth
+from tests.command_line import PATIENCE
 from tests.projected import VARIABLES, compared, ranks_of, searched
 
 pytestmark = pytest.mark.slow
@@ -33,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 def test_a_projected_rank_gets_from_a_reduction_what_it_gave(server: ForkServer, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
-    [outcome] = server.call(Job("tests.ranks:exchanged", {}, 1, log, timeout=60.0, projected=True, world=4))
+    [outcome] = server.call(Job("tests.ranks:exchanged", {}, 1, log, timeout=PATIENCE, projected=True, world=4))
     assert outcome.value == {"scattered": [0.0, 1.0], "gathered": [1.0, 2.0] * 4, "reduced": 3.0}
 
 
@@ -86,7 +87,7 @@ def computing(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> C
         share = models.find(recipe, "tiny").batch_size // 2
         arguments = {"recipe": recipe, "settings": settings, "micro_batch": share, "steps": 8}
         outcome = server.call(
-            Job("tests.ranks:computed", arguments, log=str(log), timeout=300.0, **ranks_of(2, projected))
+            Job("tests.ranks:computed", arguments, log=str(log), timeout=PATIENCE, **ranks_of(2, projected))
         )[0]
         assert outcome.status == "ok", outcome.traceback
         return dict(outcome.value)

@@ -18,7 +18,7 @@ from repro import datafile
 from repro.console import UserError
 from repro.record import Record, Trial
 from repro.run.results import Results, read_trials
-from tests.command_line import altered, started, stderr_of
+from tests.command_line import PATIENCE, altered, started, stderr_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -189,7 +189,7 @@ def test_a_run_killed_at_any_time_keeps_all_it_finished(tmp_path: Path) -> None:
 
 def test_a_file_that_can_grow_no_more_loses_nothing(tmp_path: Path) -> None:
     run = python(FINISHING, str(tmp_path), "20000")
-    output, error = run.communicate(timeout=60)
+    output, error = run.communicate(timeout=PATIENCE)
     finished = output.split()
     assert run.returncode == 1
     assert error == (
@@ -205,7 +205,7 @@ def test_a_file_that_can_grow_no_more_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_full_from_the_start_is_one_clear_line(tmp_path: Path) -> None:
     run = python(FINISHING, str(tmp_path), "0")
-    _, error = run.communicate(timeout=60)
+    _, error = run.communicate(timeout=PATIENCE)
     assert error.startswith(f"one line: no space left in {tmp_path}")
     assert error.count("\n") == 1
 

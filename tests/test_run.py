@@ -29,7 +29,7 @@ from repro.run.reading import read
 from repro.run.results import Results
 from repro.run.run import Run
 from tests import command_line
-from tests.command_line import ROOT, altered, record, refusal, results_folder, started, trial_lines
+from tests.command_line import PATIENCE, ROOT, altered, record, refusal, results_folder, started, trial_lines
 from tests.test_environment import git
 
 pytestmark = pytest.mark.slow
@@ -104,7 +104,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def wait_for(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + PATIENCE
     while not what():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
@@ -559,7 +559,7 @@ try:
 except KeyboardInterrupt:
     print("stopped")
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=25)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == ("stopped\n", "")
 
 
@@ -574,7 +574,7 @@ def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(
     for _ in range(5):
         run.send_signal(ending)
         time.sleep(pause)
-    _, output = run.communicate(timeout=60)
+    _, output = run.communicate(timeout=PATIENCE)
     assert run.returncode == 130, output
     assert "KeyboardInterrupt" not in output
     assert output.splitlines()[-1].startswith(
@@ -591,7 +591,7 @@ def test_a_run_that_is_stopped_leaves_no_process_nor_temporary_file_and_resumes_
     wait_for(lambda: len(records(tmp_path)) >= 1)
     family = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(ending)
-    _, output = run.communicate(timeout=30)
+    _, output = run.communicate(timeout=PATIENCE)
     if ending != signal.SIGKILL:
         assert run.returncode == 130
         assert "interrupted: what is finished is kept; resume with: ./run_all.sh " in output
@@ -600,7 +600,7 @@ def test_a_run_that_is_stopped_leaves_no_process_nor_temporary_file_and_resumes_
         assert (tmp_path / "report.html").is_file()
         assert " --models convnext,vit" in output
         assert [*temporary.iterdir()] == []
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
     assert alive == []
     if ending == signal.SIGTERM:
         return  # it resumes as after a Ctrl-C

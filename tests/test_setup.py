@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 from repro import installation
-from tests.command_line import trial_lines
+from tests.command_line import PATIENCE, trial_lines
 from tests.wheels import linked, pin, wheel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -149,7 +149,7 @@ class House:
 
     def run(self, *arguments: str, cwd: Path | None = None, **extra: str) -> "subprocess.CompletedProcess[str]":
         process = self.start(*arguments, cwd=cwd, **extra)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
@@ -598,7 +598,7 @@ def test_a_second_set_up_waits_for_the_first_and_takes_what_it_made(house: House
         assert "waiting" in second.stderr.readline()
         house.finish_set_up()
         marks = {file: file.stat().st_mtime_ns for file in house.root.glob(".venv/?pu/installed/*")}
-    out, err = second.communicate(timeout=300)
+    out, err = second.communicate(timeout=PATIENCE)
     assert second.returncode == 0, err
     assert json.loads(out)["arguments"] == ["cells"]
     assert {file: file.stat().st_mtime_ns for file in marks} == marks
@@ -609,13 +609,13 @@ def test_a_set_up_cut_short_is_finished_by_the_next(house: House, ending: signal
     house.borrow_uv()
     slow = command(house.root / "bin", "cp", "touch copying; sleep 60")
     process = house.start("cells", PATH=slow)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not (house.root / "copying").exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(process.pid, ending)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert out == ""
     if ending is signal.SIGINT:
         assert process.returncode == 130

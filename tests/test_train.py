@@ -17,7 +17,7 @@ import pytest
 from repro.console import UserError
 from repro.train.kept import STOPPED
 from repro.train.ranks import place_of
-from tests.command_line import ROOT, process
+from tests.command_line import PATIENCE, ROOT, process
 from tests.test_export import exported, training
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ def start(script: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
 
 def finish(script: Path, *words: str, **variables: str) -> tuple[int, str, str]:
     running = start(script, *words, **variables)
-    output, errors = running.communicate(timeout=300)
+    output, errors = running.communicate(timeout=PATIENCE)
     return running.returncode, output, errors
 
 
@@ -105,7 +105,7 @@ def test_two_tasks_of_srun_train_together(script: Path, port: int) -> None:
         start(script, "--max-steps", "2", **common | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)})
         for rank in (0, 1)
     ]
-    outputs = [rank.communicate(timeout=300) for rank in ranks]
+    outputs = [rank.communicate(timeout=PATIENCE) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], outputs
     assert "vit with DistributedDataParallel on 2 x cpu" in outputs[0][0]
     assert outputs[1][0] == ""
@@ -142,7 +142,7 @@ def test_a_second_training_in_a_folder_is_refused_and_names_the_first(script: Pa
     assert code == 2
     assert f"has a training, of process {first.pid} on " in errors
     first.send_signal(signal.SIGHUP)
-    first.communicate(timeout=120)
+    first.communicate(timeout=PATIENCE)
     assert first.returncode == STOPPED, "SIGHUP saves as SIGTERM does"
 
 
@@ -151,7 +151,7 @@ def test_a_reader_that_closes_the_output_does_not_end_the_training(script: Path)
     assert running.stdout is not None
     running.stdout.readline()
     running.stdout.close()
-    assert running.wait(timeout=300) == 0
+    assert running.wait(timeout=PATIENCE) == 0
     assert (script.parent / "checkpoints" / "step-000000025").is_dir()
 
 
@@ -211,7 +211,7 @@ def test_a_full_disk_costs_a_checkpoint_and_no_more(script: Path, tmp_path: Path
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     if "unshare" in done.stderr or "mount:" in done.stderr:
         pytest.skip(f"file systems cannot be mounted here: {done.stderr.strip()}")

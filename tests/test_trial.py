@@ -29,7 +29,7 @@ from repro.record import Record, Status, Trial
 from repro.steps import derive
 from repro.trial_warnings import warnings
 from repro.validity import disturbance, fits, larger_may_fit, undisturbed
-from tests.command_line import altered
+from tests.command_line import PATIENCE, altered
 from tests.scripted_server import ScriptedServer
 
 PACKAGES = installed_packages()
@@ -849,7 +849,7 @@ def test_where_nothing_can_be_compiled_the_first_error_is_named() -> None:
 def test_tf32_that_is_asked_for_and_does_not_run_is_reported(fork_server: ForkServer, tmp_path: Path) -> None:
     known = {"recipe": "vit", "scale": "tiny", "settings": "naive", "start": 1, "largest": 1}
     for tf32 in (True, False):
-        job = Job("repro.measure.phases:fit", known | {"tf32": tf32}, 1, str(tmp_path / "log"), timeout=60)
+        job = Job("repro.measure.phases:fit", known | {"tf32": tf32}, 1, str(tmp_path / "log"), timeout=PATIENCE)
         [outcome] = fork_server.call(job)
         [step] = [report.first_step for report in outcome.reports if report.first_step is not None]
         assert not step.as_run.tf32, "a CPU has none"
@@ -869,6 +869,6 @@ def test_what_runs_otherwise_than_asked_fits_nothing(
     fork_server: ForkServer, tmp_path: Path, search: str, output: str
 ) -> None:
     """Or the trial would take its crash for memory running out near the end, and time what fitted before."""
-    [outcome] = fork_server.call(Job(f"tests.training:{search}", {}, 1, str(tmp_path / "log"), timeout=60))
+    [outcome] = fork_server.call(Job(f"tests.training:{search}", {}, 1, str(tmp_path / "log"), timeout=PATIENCE))
     assert (outcome.status, output in outcome.error) == ("crashed", True), outcome.error
     assert not any(report.fits is not None for report in outcome.reports)

@@ -16,6 +16,7 @@ from repro.machine.cluster import launched
 from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
 from repro.measure.nodes import Leader, follow
+from tests.command_line import PATIENCE
 
 CODE = 7
 
@@ -45,7 +46,7 @@ def main(folder: Path) -> int:
     output = {}
     with Leader(node, "cpu", *where) as leader:
         for name, arguments in (("fit", fit), ("measure", model | steps)):
-            job = Job(f"repro.measure.phases:{name}", arguments, 1, str(logs / f"{name}.log"), timeout=300)
+            job = Job(f"repro.measure.phases:{name}", arguments, 1, str(logs / f"{name}.log"), timeout=PATIENCE)
             output[name] = [[each.rank, each.status, each.error] for each in leader.call(job)]
         leader.code = CODE
     (folder / "told.json").write_text(json.dumps(output))
