@@ -72,12 +72,13 @@ def read_once(read: Callable[P, T]) -> Callable[P, T]:
     """Make a reader of `expected/` read each folder once. All callers get the same object, and must not change it."""
 
     @cache
-    def kept(folder: Path, *args: Any, **kwargs: Any) -> T:
+    def kept(folder: Path | None, *args: Any, **kwargs: Any) -> T:
         return read(*args, **kwargs)
 
     @wraps(read)
     def reader(*args: P.args, **kwargs: P.kwargs) -> T:
-        return kept(expected_folder().absolute(), *args, **kwargs)  # type: ignore[arg-type]
+        another = named_folder()
+        return kept(another and another.absolute(), *args, **kwargs)  # type: ignore[arg-type]
 
     return reader
 

@@ -1056,7 +1056,7 @@ def test_a_damaged_folder_is_reported_and_its_sound_records_are_used(tmp_path: P
     folder = results_folder(tmp_path / "run", *search("H100", counts=(2, 4, 8), factor=100.0))
     lines = (folder / "trials.jsonl").read_text().splitlines(keepends=True)
     changed = json.loads(lines[1])
-    changed["accumulation"] *= 2
+    changed["count"] = 3
     lines[1] = json.dumps(changed) + "\n"
     (folder / "trials.jsonl").write_text("".join([*lines, "no record\n", lines[2][:50]]))
     found = repro("claims", "best-over-median", "--measured", str(folder))

@@ -31,7 +31,7 @@ from repro.predict.hardware import Machine, gpu_named
 from repro.predict.parts import adapted
 from repro.predict.traces import shipped
 from repro.record import BatchSearch, Derived, Record, Trial
-from repro.report.ablation import ablation_rows
+from repro.report.ablation import ablations
 from repro.run.parts_search import faster
 from repro.run.plan import Options, trials
 from repro.run.reading import read
@@ -158,13 +158,15 @@ def test_the_measured_peak_of_a_part_stands_beside_the_predicted_one() -> None:
 
     usual = on_h100("free_lunch", 60 * 2**30, None)
     fused = on_h100("modern+fused_cross_entropy", 30 * 2**30, Modern({}, asked=True))
-    row = next(row for row in ablation_rows([usual, fused]) if row["part"] == "fused_cross_entropy")
+    (ablation,) = ablations([usual, fused])
+    row = next(row for row in ablation.rows() if row["part"] == "fused_cross_entropy")
     assert (row["at MBS"], row["peak GiB"], row["peak GiB without"]) == (32, 30, 60)
     logits = 32 * 2048 * 50304  # in fp32: kept, and at the peak copied and differentiated
     saved = row["predicted GiB without"] - row["predicted GiB"]
     assert saved * 2**30 == pytest.approx(12 * logits, rel=0.1)
     usual.scale = fused.scale = "tiny"
-    row = next(row for row in ablation_rows([usual, fused]) if row["part"] == "fused_cross_entropy")
+    (ablation,) = ablations([usual, fused])
+    row = next(row for row in ablation.rows() if row["part"] == "fused_cross_entropy")
     assert row["predicted GiB"] is None
 
 

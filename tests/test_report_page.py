@@ -158,11 +158,11 @@ def test_tables_and_figures_are_there(opened: Page) -> None:
     assert opened.locator("#corrected .wide table.grid tbody tr").count() == 18
     assert opened.locator("#audit .wide table.grid tbody td").count() == 288
     assert opened.locator("#claims table tbody tr").count() == 236
-    assert opened.locator("figure").count() == 12
+    assert opened.locator("figure").count() == 10
     sizes = opened.locator("figure svg").evaluate_all(
         "all => all.map(each => [each.getBoundingClientRect().width, each.getBoundingClientRect().height])"
     )
-    assert len(sizes) >= 27
+    assert len(sizes) >= 22
     assert all(width > 250 and height > 60 for width, height in sizes)
 
 

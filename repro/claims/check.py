@@ -128,7 +128,7 @@ def _check(
         return Checked(claim, "not_checkable", claim.not_checkable, None)
     if claim.formula or claim.id in RECOMPUTED:
         working = claim.recomputed()
-        return Checked(claim, *judge(claim, working), working, by_true_days(claim.number, days))
+        return Checked(claim, *judge(claim, working), working, by_true_days(working, claim.number, days))
     if claim.id in SURVEYED:
         return _measured(claim, partial(surveyed, claim.id, claim.published, claim.unit, answers))
     if claim.id not in MEASURED:

@@ -19,12 +19,9 @@ from ..formats import (
     rough,
     significant,
 )
-from ..money.days import DaysAsked, ModelDays
 from ..paper.arithmetic import paper_gpu, recipe_of
-from ..paper.settings import Settings
 from ..paper.tables import TABLES, cells, printed
 from ..predict.audit import audit
-from ..predict.hardware import Machine
 from ..predict.traces import of_stack
 from ..printout import add_output, people
 from ..record import BY_DAYS, CLOCKS, DEFAULT, Clock
@@ -119,7 +116,8 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
 
     stack, modern = of_stack(given.stack), given.methods is not None
     verdicts, ran = (runs.verdicts, f"{runs.stack} of {runs.name}") if runs else ((), "")
-    found = corrected.corrected_table(given.number, given.by, stack, verdicts, ran, modern)
+    fastest = given.format in FOR_MACHINES  # people see no search
+    found = corrected.corrected_table(given.number, given.by, stack, verdicts, ran, modern, fastest)
     if given.stack == "today":
         found = [_as_measured(row) for row in found]
     if given.format in FOR_MACHINES:
@@ -168,6 +166,10 @@ def _signs(there: Sequence[Verdict]) -> list[str]:
 def _as_measured(row: Corrected) -> Corrected:
     """Return a cell on today's stack with the days that all commands have of its settings: measured there, else the
     prediction corrected by what was measured on another number of these GPUs."""
+    from ..money.days import DaysAsked, ModelDays
+    from ..paper.settings import Settings
+    from ..predict.hardware import Machine
+
     if row.origin != "predicted" or row.settings is None or row.days is None:
         return row
     known, machine = ModelDays(recipe_of(row.model).id, DaysAsked(row.by)), Machine(paper_gpu(row.gpu), row.gpus)

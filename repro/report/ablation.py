@@ -39,29 +39,60 @@ class Ablation:
     unsupported: dict[str, Record]
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        return Settings.parse(self.whole.settings).parts
-
-    def without(self, part: str) -> Record | None:
-        """Return the record with all parts but one."""
-        return self.by_parts.get(tuple(each for each in self.parts if each != part))
-
-    @property
     def text(self) -> str:
         """Return the result as a sentence."""
         where = f"{self.usual.recipe}, {self.usual.machine}"
         usual, best = self.usual.derived.true_step, self.best.derived.true_step
         if self.best is self.usual or usual is None or best is None:
-            return f"{where}: no part makes {self.usual.settings} faster here"
+            return f"{where}: no part makes {self.usual.settings} faster here."
         named = [
             f"{kind} parts: {', '.join(parts)}"
             for kind in ("exact", "precision")
-            if (parts := [each for each in Settings.parse(self.best.settings).parts if BY_NAME[each].kind == kind])
+            if (parts := [each for each in _parts(self.best) if BY_NAME[each].kind == kind])
         ]
         return (
             f"{where}: modern takes {significant(best)} s a training step, {self.usual.settings} "
-            f"{significant(usual)} s, {usual / best:.2f} times as long; {'; '.join(named)}"
+            f"{significant(usual)} s, {usual / best:.2f} times as long; {'; '.join(named)}."
         )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each part: first those that serve the model, each against all others without it."""
+        rows = []
+        for part in _parts(self.whole):
+            without = self.by_parts.get(tuple(each for each in _parts(self.whole) if each != part))
+            slower, reason = faster(without, self.whole) if without is not None else (False, "")
+            here = "asked" if _asked(self.whole) else "dropped" if slower else "kept"
+            rows.append(self._row(part, here, self.whole, without, reason))
+        return rows + [
+            self._row(part, "unsupported", None, None, record.reason) for part, record in self.unsupported.items()
+        ]
+
+    def _row(self, part: str, here: str, whole: Record | None, without: Record | None, reason: str) -> dict[str, Any]:
+        ran = [each if each is not None and each.timed else None for each in (whole, without)]
+        columns = beside(*ran)
+        at = columns["at MBS"]
+        predicted, predicted_without = (peak_bytes(record, at) if record and at else None for record in ran)
+        return {
+            "model": self.usual.recipe,
+            "machine": self.usual.machine,
+            "part": part,
+            "class": BY_NAME[part].kind,
+            "library": BY_NAME[part].library,
+            "here": here,
+            **columns,
+            "predicted GiB": predicted and predicted / GIB,
+            "predicted GiB without": predicted_without and predicted_without / GIB,
+            "reason": reason,
+        }
+
+
+def _parts(record: Record) -> tuple[str, ...]:
+    return Settings.parse(record.settings).parts
+
+
+def _asked(record: Record) -> bool:
+    """Return whether a user named the parts, whatever they bring."""
+    return record.modern is not None and record.modern.asked
 
 
 def ablations(records: Iterable[Record]) -> list[Ablation]:
@@ -77,52 +108,11 @@ def ablations(records: Iterable[Record]) -> list[Ablation]:
         usual, standing = known.get(id), [each for each in group if each.modern and each.modern.stands()]
         if usual is None or not usual.timed or not standing:
             continue
-        whole = max(standing, key=lambda each: len(Settings.parse(each.settings).parts))
+        whole = max(standing, key=lambda each: len(_parts(each)))
         ran = [each for each in standing if each.timed]
-        candidates = ran if any(each.modern and each.modern.asked for each in ran) else [*ran, usual]
+        candidates = ran if any(map(_asked, ran)) else [*ran, usual]
         best = min(candidates, key=lambda each: each.derived.true_step or math.inf)
-        by_parts = {Settings.parse(each.settings).parts: each for each in (*group, usual)}
+        by_parts = {_parts(each): each for each in (*group, usual)}
         unsupported = {each.modern.part: each for each in group if each.modern and each.status == "unsupported"}
         found.append(Ablation(usual, whole, best, by_parts, unsupported))
     return found
-
-
-def ablation_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Return a row for each part of each ablation: first those that serve the model."""
-    return [row for each in ablations(records) for row in _rows(each)]
-
-
-def ablation_text(records: Iterable[Record]) -> list[str]:
-    """Return the results as sentences, after the meaning of the table's columns."""
-    return [LEGEND, *(f"{each.text}." for each in ablations(records))]
-
-
-def _rows(each: Ablation) -> list[dict[str, Any]]:
-    asked = each.whole.modern is not None and each.whole.modern.asked
-    rows = []
-    for part in each.parts:
-        without = each.without(part)
-        slower, reason = faster(without, each.whole) if without is not None else (False, "")
-        rows.append(_row(each, part, "asked" if asked else "dropped" if slower else "kept", without, reason))
-    rows += [_row(each, part, "unsupported", None, record.reason) for part, record in each.unsupported.items()]
-    return rows
-
-
-def _row(each: Ablation, part: str, here: str, without: Record | None, reason: str) -> dict[str, Any]:
-    ran = each.whole if here != "unsupported" and each.whole.timed else None
-    usual = without if without is not None and without.timed else None
-    columns = beside(ran, usual)
-    at = columns["at MBS"]
-    predicted, predicted_usual = (peak_bytes(record, at) if record and at else None for record in (ran, usual))
-    return {
-        "model": each.usual.recipe,
-        "machine": each.usual.machine,
-        "part": part,
-        "class": BY_NAME[part].kind,
-        "library": BY_NAME[part].library,
-        "here": here,
-        **columns,
-        "predicted GiB": predicted and predicted / GIB,
-        "predicted GiB without": predicted_usual and predicted_usual / GIB,
-        "reason": reason,
-    }

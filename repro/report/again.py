@@ -20,25 +20,24 @@ from ..run.verdict import Verdict
 def rerun(runs: Sequence[Reading], verdicts: Sequence[Verdict], clock: Clock) -> list[tuple[str, str]]:
     """Return the commands that reproduce the report, each with a description."""
     found, front = [], command()
-    folders = [run.folder for run in runs]
     judged = "" if clock == DEFAULT else f" --by {clock}"
-    measured = "".join(f" --measured {shell_words([folder])}" for folder in folders)
-    beside = f"{measured}{judged}" if folders else ""
+    measured = "".join(f" --measured {shell_words([run.folder])}" for run in runs)
     for run in runs:
-        for earlier in run.earlier:
-            words = run_words(earlier, run.environment, run.folder)
-            found.append((f"{launch(earlier.nodes)} {words}", "a run before this one, into the same folder"))
+        of_all = [(each, "a run before this one, into the same folder") for each in run.earlier]
         if run.options:
-            words, nodes = run_words(run.options, run.environment, run.folder), run.options.nodes
-            where = f", on each of its {nodes} nodes" if nodes > 1 else ""
-            found.append((f"{launch(nodes)} {words}", f"this run: it resumes{where}"))
-    if folders:
-        found.append((f"{front} report {shell_words(folders)}{judged}", "this report, from the records alone"))
+            where = f", on each of its {run.options.nodes} nodes" if run.options.nodes > 1 else ""
+            of_all.append((run.options, f"this run: it resumes{where}"))
+        for options, gives in of_all:
+            found.append((f"{launch(options.nodes)} {run_words(options, run.environment, run.folder)}", gives))
+    if runs:
+        folders = shell_words([run.folder for run in runs])
+        found.append((f"{front} report {folders}{judged}", "this report, from the records alone"))
     else:
         found.append((f"{front} report", "this report"))
+    beside = f"{measured}{judged}" if runs else ""
     found += [
         # tables 5, 6 and 7 have prices, which no run measures
-        (f"{front} table 1{beside}", "Table 1; also 3, 4 and j" if measured else "Table 1; also 3, 4, 5, 6, 7 and j"),
+        (f"{front} table 1{beside}", "Table 1; also 3, 4 and j" if runs else "Table 1; also 3, 4, 5, 6, 7 and j"),
         (f"{front} claims{beside}", "the claims; with an id the rows and the arithmetic of one"),
         (f"{front} audit{measured}", "the audit, with its arithmetic"),
     ]

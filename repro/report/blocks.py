@@ -13,7 +13,7 @@ from ..run.verdict import Verdict
 
 Rows = Sequence[dict[str, Any]]
 Origin = Literal["measured", "published", "computed", "predicted", "measured and predicted", "answered"]
-Kind = Literal["dots", "bars", "fields", "marks", "lines"]
+Kind = Literal["dots", "bars", "fields", "marks"]
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,16 @@ class Heading:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A paragraph. One that leads is part of the report's answer."""
+    """A paragraph."""
 
     text: str
-    leads: bool = False
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The numbers of the answer, which the page shows large: word that selects the colour, name, number."""
-
-    counts: Sequence[tuple[str, str, int]]
 
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list. `notes` are what a terminal shows below the table."""
+    """A list."""
 
     lines: Sequence[str]
-    notes: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,24 +166,20 @@ class Figure:
         return f"Figure{'s' if len(numbers) > 1 else ''} {listing(numbers)}" if self.number else ""
 
 
-Block = Heading | Sentence | Counts | Bullets | Facts | Table | Fold | Grid | Figure
+Block = Heading | Sentence | Bullets | Facts | Table | Fold | Grid | Figure
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report of runs, or of the published numbers alone where `runs` is None."""
+    """A report of runs, or of the published numbers alone where `runs` is None.
+
+    It begins with the sentences of its `answer`; `counts` are the numbers of it that the page shows large, each with
+    the word that selects its colour, and its name; `notes` limit it, the most important first."""
 
     title: str
+    answer: Sequence[str]
+    counts: Sequence[tuple[str, str, int]]
+    notes: Sequence[str]
     blocks: Sequence[Block]
     verdicts: Sequence[Verdict]
     runs: Joined | None = None
-
-    @property
-    def answer(self) -> list[str]:
-        """Return the sentences with which it begins."""
-        return [block.text for block in self.blocks if isinstance(block, Sentence) and block.leads]
-
-    @property
-    def notes(self) -> list[str]:
-        """Return what limits the answer, the most important first."""
-        return [line for block in self.blocks if isinstance(block, Bullets) and block.notes for line in block.lines]

@@ -1,4 +1,4 @@
-"""Charts as SVG, without scripts, fonts or libraries: dots, bars, fields, marks of two values, and lines.
+"""Charts as SVG, without scripts, fonts or libraries: dots, bars, fields, and marks of two values.
 
 Text and axes have the colour of the surrounding text, for light pages, dark ones and paper. Colour is never the only
 distinction: marks differ in shape, fields have a symbol.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 from statistics import fmean
+from textwrap import wrap
 
-from ..formats import from_to
 from ..paper.gpus import paper_gpus
-from .blocks import Kind, Panel, Row
+from .blocks import Kind, Panel
 from .html import Html, h
 
 _WIDTH = 360  # that of a phone: text keeps its size there
@@ -32,8 +32,7 @@ _STATES = {
     "lost": "?",
     "not known": "?",
 }
-_GLYPHS = "●■▲◆✚▼✖▬"
-_X = 6  # the look of what was measured here, among GPUs of the paper
+_GLYPHS = "●■▲◆✚▼"
 # Outlines within -1 to 1.
 _SHAPES = (
     "M-1,0A1,1,0,1,0,1,0A1,1,0,1,0,-1,0Z",
@@ -42,8 +41,6 @@ _SHAPES = (
     "M0,-1.2L1,0L0,1.2L-1,0Z",
     "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
     "M0,1L1,-.8H-1Z",
-    "M-1,-.8L-.8,-1L0,-.2L.8,-1L1,-.8L.2,0L1,.8L.8,1L0,.2L-.8,1L-1,.8L-.2,0Z",
-    "M-.9,-.9H.9V.9H-.9Z",
 )
 # The place among colours (style.css) and shapes of series with a name of their own, in the order of legends.
 _LOOKS = {
@@ -61,8 +58,6 @@ _LOOKS = {
     "paper, figure 9": 1,
     "closed form": 0,
     "data sheet": 0,
-    "owning": 0,
-    "renting": 1,
     "people": 0,
     "answers": 0,
     "Hours": 5,
@@ -73,38 +68,16 @@ _LOOKS = {
     "naively": 4,
     "with the free lunch": 5,
     "with everything": 2,
-    "not shown": 7,
 }
 
 
-def looks(series: Iterable[str], machines: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return the colour and the shape of each of these series, in the order of legends. A machine's depend on its place
-    among the run's `machines`. What was measured here has the colour of the paper's GPU, and an x."""
-    gpus = {gpu: (at, at) for at, gpu in enumerate(paper_gpus())}
-    every = {name: (at, at) for name, at in _LOOKS.items()} | gpus
-    every |= {machine: (at % _X, at % _X) for at, machine in enumerate(machines)}
-    there = dict.fromkeys(series)
-    others = [name for name in there if name not in every]
-    every |= {name: (gpus.get(name.removesuffix(", here"), (at % _X, 0))[0], _X) for at, name in enumerate(others)}
-    return {name: every[name] for name in sorted(there, key=list(every).index)}
-
-
-def described(panel: Panel) -> str:
-    """Describe the panel's kind, and the range of each series."""
-    ends: dict[str, list[float]] = {}
-    for row in panel.rows:
-        value = row.y if panel.kind in ("marks", "lines") else row.x
-        ends.setdefault(row.series, []).append(value if isinstance(value, (int, float)) else math.nan)
-    fields = panel.kind == "fields"
-    said = [f"{name} {len(ends[name]) if fields else from_to(ends[name])}" for name in _order(panel, ends)]
-    line = f" A dashed line marks {panel.reference[1]}, {panel.reference[0]:g}." if panel.reference else ""
-    kind = {"fields": "Fields by model and machine", "lines": "Lines"}.get(panel.kind)
-    kind = kind or f"{panel.kind.capitalize()} by {'cost' if panel.kind == 'marks' else panel.y}"
-    return f"{kind}: {', '.join(said)}.{line} The numbers follow as a table."
-
-
-def _order(panel: Panel, series: Iterable[str]) -> list[str]:
-    return list(series) if panel.kind == "fields" else list(looks(series, panel.machines))
+def looks(series: Iterable[str], machines: Sequence[str]) -> dict[str, int]:
+    """Return the place of each of these series among colours and shapes, in the order of legends. A machine's is its
+    place among the run's `machines`."""
+    every = (
+        _LOOKS | {gpu: at for at, gpu in enumerate(paper_gpus())} | {each: at % 6 for at, each in enumerate(machines)}
+    )
+    return {name: every[name] for name in sorted(set(series), key=list(every).index)}
 
 
 def chart(panel: Panel, id: str = "panel") -> Html:
@@ -112,11 +85,10 @@ def chart(panel: Panel, id: str = "panel") -> Html:
     readers."""
     marks, height, legend = _DRAWN[panel.kind](panel)
     axes = " by ".join(filter(None, (panel.y, panel.x)))
-    name = f"{panel.title}: {axes} ({panel.origin})"
     drawn = h(
         "svg",
-        h("title", name, id=f"{id}-name"),
-        h("desc", described(panel), id=f"{id}-text"),
+        h("title", f"{panel.title}: {axes} ({panel.origin})", id=f"{id}-name"),
+        h("desc", "The numbers follow as a table.", id=f"{id}-text"),
         *marks,
         viewBox=f"0 0 {_WIDTH} {round(height)}",
         role="img",
@@ -138,7 +110,6 @@ class Scale:
     start: float
     end: float
     log: bool = False
-    doubling: bool = False
 
     def __call__(self, value: float) -> float:
         low, high, at = map(math.log if self.log else float, (self.low, self.high, value))
@@ -147,8 +118,6 @@ class Scale:
     @property
     def ticks(self) -> list[float]:
         """Return the values of the ticks: powers of ten where logarithmic, and between if few."""
-        if self.doubling:
-            return [2.0**power for power in range(round(math.log2(self.low)), round(math.log2(self.high)) + 1)]
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             steps = (1, 2, 3, 4, 5, 6, 8) if self.high / self.low < 12 else (1, 2, 5) if len(powers) <= 4 else (1,)
@@ -174,16 +143,15 @@ def _line(start: tuple[float, float], end: tuple[float, float], class_: str) -> 
     return h("path", d=f"M{start[0]:.1f},{start[1]:.1f}L{end[0]:.1f},{end[1]:.1f}", class_=class_)
 
 
-def _mark(look: tuple[int, int], at: float, below: float, size: float = 3.4, hollow: bool = False) -> Html:
-    colour, shape = look
-    place = f"translate({at:.1f},{below:.1f})scale({size:g})"
-    return h("path", d=_SHAPES[shape], transform=place, class_=f"c{colour}{' hollow' if hollow else ''}")
+def _mark(look: int, at: float, below: float, hollow: bool = False) -> Html:
+    place = f"translate({at:.1f},{below:.1f})scale(3.4)"
+    return h("path", d=_SHAPES[look], transform=place, class_=f"c{look}{' hollow' if hollow else ''}")
 
 
 def _key(panel: Panel, *others: tuple[str, str]) -> list[Html]:
     """Return the legend of the panel's series, and of other marks: glyph and name."""
     named = looks((row.series for row in panel.rows), panel.machines).items()
-    glyphs = [h("span", h("i", _GLYPHS[shape], class_=f"c{colour}"), name) for name, (colour, shape) in named]
+    glyphs = [h("span", h("i", _GLYPHS[look], class_=f"c{look}"), name) for name, look in named]
     inked = [*others, *([("┆", panel.reference[1])] if panel.reference else [])]
     return [*glyphs, *(h("span", h("i", glyph), name) for glyph, name in inked)]
 
@@ -241,7 +209,7 @@ def _dots(panel: Panel) -> _Drawn:
             for row in rows:
                 value = float(row.x)
                 if row.low is not None and row.high is not None and row.low < row.high:
-                    drawn.append(_line((scale(row.low), below), (scale(row.high), below), f"c{look[series][0]} span"))
+                    drawn.append(_line((scale(row.low), below), (scale(row.high), below), f"c{look[series]} span"))
                 drawn.append(_mark(look[series], scale(value), below))
                 if row.label:
                     drawn.append(_text(scale(value) + 7, below + 4, row.label, "start"))
@@ -268,7 +236,7 @@ def _bars(panel: Panel) -> _Drawn:
             start, end = end, end + float(row.x)
             low, high = sorted((scale(start), scale(end)))
             outline = f"M{low:.1f},{at * 18 + 3}H{high:.1f}V{at * 18 + 15}H{low:.1f}Z"
-            drawn.append(h("path", d=outline, class_=f"c{look[row.series][0]}"))
+            drawn.append(h("path", d=outline, class_=f"c{look[row.series]}"))
             words = f"{round(float(row.x), 2):g}".replace("-", "\N{MINUS SIGN}")
             if not stacked:
                 drawn.append(_text(max(high, scale(0)) + 4, at * 18 + 13, words, "start"))
@@ -282,7 +250,8 @@ def _fields(panel: Panel) -> _Drawn:
     groups, left = _labels(panel)
     machines = list(panel.machines) or list(dict.fromkeys(str(row.x) for row in panel.rows))
     wide = (_WIDTH - 2 - left) / len(machines)
-    heads = [_wrapped(machine, wide) for machine in machines]
+    letters = max(1, int(wide / _CHAR))
+    heads = [wrap(machine, letters, break_long_words=False, break_on_hyphens=False) for machine in machines]
     top = 6 + 12.0 * max(map(len, heads))
     drawn = []
     for at, head in enumerate(heads):
@@ -299,15 +268,6 @@ def _fields(panel: Panel) -> _Drawn:
     return drawn, top + len(groups) * 20 + 4, key
 
 
-def _wrapped(words: str, wide: float) -> list[str]:
-    lines = [""]
-    for word in words.split():
-        if lines[-1] and (len(lines[-1]) + 1 + len(word)) * _CHAR > wide:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
-
-
 def _marks(panel: Panel) -> _Drawn:
     """Draw a mark for every row by two values on logarithmic axes, its label beside it. A mark that has a rival, which
     its note says, is hollow; a dotted line joins those that have none."""
@@ -322,8 +282,7 @@ def _marks(panel: Panel) -> _Drawn:
     best = sorted(spot for row, spot in zip(panel.rows, spots, strict=True) if row.note == "no")
     drawn += [_line(one, other, "frontier") for one, other in pairwise(best)]
     for row, (at, below), (dx, dy) in zip(panel.rows, spots, beside(spots), strict=True):
-        size = 4.6 if row.series.endswith(", here") else 3.4
-        drawn.append(_mark(look[row.series], at, below, size, hollow=row.note == "yes"))
+        drawn.append(_mark(look[row.series], at, below, hollow=row.note == "yes"))
         drawn.append(_text(at + dx, below + dy + 3.5, row.label, class_="number"))
     return drawn, up.start + _AXIS, _key(panel)
 
@@ -363,32 +322,4 @@ def _fits(mark: _Spot, shift: tuple[int, int], others: Sequence[_Spot], placed: 
     return own, min([_CLEAR, *(max(abs(spot[0] - x), abs(spot[1] - y)) for x, y in (*others, *placed))])
 
 
-def _lines(panel: Panel) -> _Drawn:
-    """Draw a line for every series with its points, which are hollow as many share a first point."""
-    look = looks((row.series for row in panel.rows), panel.machines)
-    xs = sorted({float(row.x) for row in panel.rows})
-    doubling = len(xs) > 1 and all(after == 2 * before for before, after in pairwise(xs))
-    across = Scale(xs[0], xs[-1], 46, _WIDTH - _RIGHT - 6, log=doubling, doubling=doubling)
-    highest = max(float(row.y) for row in panel.rows)
-    up = Scale(0, max(highest, panel.reference[0] if panel.reference else 0) * 1.05, 208, 18)
-    drawn = _across(across, up.end, up.start, panel.x) + _up(up, panel.y)
-    if panel.reference:
-        drawn.append(_line((40, up(panel.reference[0])), (_WIDTH - _RIGHT, up(panel.reference[0])), "dashed"))
-    for series, rows in groupby(sorted(panel.rows, key=_by_series), key=lambda row: row.series):
-        spots = [(across(float(row.x)), up(float(row.y))) for row in rows]
-        drawn += [_line(one, other, f"c{look[series][0]} span") for one, other in pairwise(spots)]
-        drawn += [_mark(look[series], *spot, hollow=True) for spot in spots]
-    return drawn, up.start + _AXIS, _key(panel)
-
-
-def _by_series(row: Row) -> tuple[str, float]:
-    return row.series, float(row.x)
-
-
-_DRAWN: dict[Kind, Callable[[Panel], _Drawn]] = {
-    "dots": _dots,
-    "bars": _bars,
-    "fields": _fields,
-    "marks": _marks,
-    "lines": _lines,
-}
+_DRAWN: dict[Kind, Callable[[Panel], _Drawn]] = {"dots": _dots, "bars": _bars, "fields": _fields, "marks": _marks}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
 from .. import command, models
 from ..claims.claim import listed as claims
 from ..formats import counted, from_to
-from ..money.breakeven import comment_cases, first_run, lifespan_years
-from ..money.days import DaysAsked, ModelDays, TrainingDays
-from ..money.offers import Costs, cheapest_to_own, cost_a_day, offers
+from ..money.breakeven import lifespan_years
+from ..money.days import DaysAsked, ModelDays
+from ..money.offers import cost_a_day
 from ..money.prices import machine_price, price_list
 from ..paper.arithmetic import (
     PYTHIA,
@@ -26,16 +26,7 @@ from ..paper.arithmetic import (
 )
 from ..paper.gpus import paper_gpus
 from ..paper.settings import FREE_LUNCH, NAIVE, Settings, search_space
-from ..paper.tables import (
-    COUNTS,
-    Cell,
-    Place,
-    PublishedSettings,
-    Table,
-    analytic_peaks,
-    published_settings,
-    training_compute,
-)
+from ..paper.tables import COUNTS, Place, Table, analytic_peaks, published_settings, training_compute
 from ..record import BY_CLOCK, Clock, OnMachine, Record
 from ..run.settings_search import Search
 from ..validity import feasible
@@ -51,9 +42,9 @@ def of_run(searches: Sequence[Search]) -> list[Figure]:
 
 
 def of_published() -> list[Figure]:
-    """Return all figures of the published numbers, in the paper's order; then those of break-even and scaling."""
+    """Return all figures of the published numbers, in the paper's order."""
     *first, compute, methods = _figures(())
-    return [*first, *_costs(), compute, methods, _break_even(), _scaling()]
+    return [*first, *_costs(), compute, methods]
 
 
 def _figures(searches: Sequence[Search]) -> list[Figure]:
@@ -74,11 +65,11 @@ def _measured(
     """Return a panel of measured rows by this clock (None: that of the searches), or none where there are no rows."""
     if not rows:
         return []
-    scales = {search.scale for search in searches}
+    tiny = {search.scale == "tiny" for search in searches}
     source = f"trials.jsonl, {BY_CLOCK[clock or searches[0].clock]}"
-    if scales == {"tiny"}:
+    if tiny == {True}:
         source += "; tiny twins of the recipes, which say nothing of the paper's"
-    elif len(scales) > 1:
+    elif True in tiny:
         source += "; some of the recipes are tiny twins"
     return [Panel("measured", title, kind, y, x, rows, source, reference, machines(searches))]
 
@@ -111,37 +102,35 @@ def _by_settings(trial: Record) -> tuple[int, bool]:
 def _speedups(searches: Sequence[Search]) -> Figure:
     """Return figure 2: speed-ups over naive settings."""
     published = [speedup for speedup in speedups() if speedup.model in PYTHIA]
-    rows = []
-    for speedup in published:
-        note = f"{speedup.model}, {counted(speedup.gpus, 'GPU')}"
-        analytic = speedup.naive_days / analytic_days(speedup.model, speedup.gpu, speedup.gpus)
-        rows.append(Row(speedup.gpu, "best settings", speedup.ratio.value, note=note))
-        rows.append(Row(speedup.gpu, "analytic estimate", analytic, note=note))
-    measured = []
-    for search in searches:
-        for series, step in (("free lunch alone", search.free_lunch), ("best settings", search.best)):
-            if search.naive is not None and step is not None:
-                measured.append(Row(search.model, series, search.naive / step, note=search.machine))
+    series = {
+        "best settings": [speedup.ratio.value for speedup in published],
+        "analytic estimate": [each.naive_days / analytic_days(*each.place) for each in published],
+    }
+    rows = [
+        Row(each.gpu, name, ratio, note=f"{each.model}, {counted(each.gpus, 'GPU')}")
+        for each, *ratios in zip(published, *series.values(), strict=True)
+        for name, ratio in zip(series, ratios, strict=True)
+    ]
+    measured = [
+        Row(search.model, name, search.naive / step, note=search.machine)
+        for search in searches
+        for name, step in (("free lunch alone", search.free_lunch), ("best settings", search.best))
+        if search.naive is not None and step is not None
+    ]
     said = next(claim.published for claim in claims() if claim.id == "mean-speedup")
-    mean, optimistic = (_mean(rows, series) for series in ("best settings", "analytic estimate"))
+    mean, optimistic = map(fmean, series.values())
     says = (
         f"The paper says that the best settings are {said} times as fast as naive ones. Its printed days of Pythia "
         f"give {mean:.1f}, on average over the {len(published)} cells that have both; the analytic estimate promises "
         f"{optimistic:.1f} times."
     )
-    here = [float(row.x) for row in measured if row.series == "best settings" and row.y in PYTHIA]
-    if here:
+    if here := [float(row.x) for row in measured if row.series == "best settings" and row.y in PYTHIA]:
         says += f" Measured here, for Pythia: {_times(here)}."
     x, naive = "times as fast as naive settings", (1.0, "naive settings")
-    published_panel = Panel(
-        "published", "Pythia on the paper's GPUs", "dots", "GPU", x, rows, "Tables 1 and 4; section 3.1", naive
-    )
-    panels = [*_measured("Each recipe here", "dots", x, measured, searches, naive), published_panel]
+    title, source = "Pythia on the paper's GPUs", "Tables 1 and 4; section 3.1"
+    printed = Panel("published", title, "dots", "GPU", x, rows, source, naive)
+    panels = [*_measured("Each recipe here", "dots", x, measured, searches, naive), printed]
     return Figure("2", "Speed-ups over naive settings", says, panels)
-
-
-def _mean(rows: Sequence[Row], series: str) -> float:
-    return fmean(float(row.x) for row in rows if row.series == series)
 
 
 def _times(ratios: Sequence[float]) -> str:
@@ -156,62 +145,42 @@ def _gains(searches: Sequence[Search]) -> Figure:
     """Return figures 4 and 11: what the best memory-saving settings gain over free lunch alone."""
     rows = [
         Row(f"{search.model}, {search.machine}", "faster" if search.gain > 0 else "slower", 100 * search.gain)
-        for search in _whole(searches)
-        if search.gain is not None
+        for search in searches
+        if search.whole and search.gain is not None
     ]
     says = (
         "What the best memory-saving settings take off the time of free lunch alone: 10 is a tenth less, -10 a tenth "
         "more, so that they are slower."
     )
-    x = "% less training time (below 0: % more)"
-    return Figure(
-        "4, 11",
-        "Gains of memory-saving settings",
-        says,
-        _measured("Where the whole space was searched", "bars", x, rows, searches, y="place"),
-        "The paper draws these gains and does not print the numbers behind them.",
-        SEARCH,
-    )
+    x, title = "% less training time (below 0: % more)", "Where the whole space was searched"
+    panels = _measured(title, "bars", x, rows, searches, y="place")
+    lacking = "The paper draws these gains and does not print the numbers behind them."
+    return Figure("4, 11", "Gains of memory-saving settings", says, panels, lacking, SEARCH)
 
 
 def _spread(searches: Sequence[Search]) -> Figure:
     """Return figure 5: the best memory-saving settings against the median and the worst of them."""
+    found = [(search, search.spread) for search in searches if search.whole and search.spread]
     panels: list[Panel] = []
-    over_median, over_worst, over_free_lunch = list[float](), list[float](), list[float]()
-    for search in _whole(searches):
-        spread = search.spread
-        if spread is None:
-            continue
+    for search, spread in found:
         rows = [
             Row(_beside_free_lunch(settings), _kind(settings), step / spread.best)
             for settings, step in sorted(search.steps.items(), key=lambda item: item[1])
         ]
-        place = f"{search.model} on {search.machine}"
-        title = f"{place}: {len(rows)} settings"
-        x = "time, best saving memory = 1"
-        panels += _measured(title, "bars", x, rows, [search], y="settings")
-        over_median.append(spread.median / spread.best)
-        over_worst.append(spread.worst / spread.best)
-        if search.free_lunch is not None:
-            over_free_lunch.append(spread.median / search.free_lunch)
+        title = f"{search.model} on {search.machine}: {len(rows)} settings"
+        panels += _measured(title, "bars", "time, best saving memory = 1", rows, [search], y="settings")
     says = "How much the choice of settings matters."
-    if panels:
+    if found:
         says = (
-            f"The best memory-saving settings are {_times(over_median)} as fast as the median of them and "
-            f"{_times(over_worst)} as fast as the worst"
+            f"The best memory-saving settings are {_times([each.median / each.best for _, each in found])} as fast as "
+            f"the median of them and {_times([each.worst / each.best for _, each in found])} as fast as the worst"
         )
-        if over_free_lunch:
-            says += f"; the median takes {_times(over_free_lunch)} as long as free lunch alone"
+        if alone := [each.median / search.free_lunch for search, each in found if search.free_lunch is not None]:
+            says += f"; the median takes {_times(alone)} as long as free lunch alone"
         says += "."
-    return Figure(
-        "5",
-        "Best memory-saving settings against median and worst",
-        says,
-        panels,
-        # The claims use the same averages; ours are over all searches here, of any model and number of GPUs.
-        "The paper draws averages over its searches, of Pythia on several GPUs, and does not print the searches.",
-        SEARCH,
-    )
+    # The claims use the same averages; ours are over all searches here, of any model and number of GPUs.
+    lacking = "The paper draws averages over its searches, of Pythia on several GPUs, and does not print the searches."
+    return Figure("5", "Best memory-saving settings against median and worst", says, panels, lacking, SEARCH)
 
 
 def _beside_free_lunch(settings: str) -> str:
@@ -226,80 +195,54 @@ def _kind(settings: str) -> str:
     return {"torch": "no sharding", "deepspeed": "ZeRO", "fsdp": "FSDP"}[parsed.library]
 
 
-def _whole(searches: Iterable[Search]) -> list[Search]:
-    return [search for search in searches if search.whole]
-
-
 def _gpu_days(searches: Sequence[Search]) -> Figure:
     """Return figure 6: GPU-days against the original trainings."""
-    rows = []
-    for row in gpu_days():
-        note = f"{row.ratio.value:.1f} x less" if row.ratio.value > 1 else f"{1 / row.ratio.value:.1f} x more"
+    rows, ratios = list[Row](), [row.ratio.value for row in gpu_days()]
+    for row, ratio in zip(gpu_days(), ratios, strict=True):
+        label = f"{ratio:.1f} x less" if ratio > 1 else f"{1 / ratio:.1f} x more"
         rows.append(Row(row.model, "original training", row.original))
-        rows.append(Row(row.model, "best settings, 8 A100", row.best.value, label=note))
+        rows.append(Row(row.model, "best settings, 8 A100", row.best.value, label=label))
     measured = [
         Row(search.model, search.machine, search.best_days * search.world)
         for search in searches
         if search.scale == "paper" and search.device != "cpu" and search.best_days is not None
     ]
-    ratios = [row.ratio.value for row in gpu_days()]
-    return Figure(
-        "6",
-        "GPU-days against the original trainings",
+    says = (
         f"From the printed days: between {min(ratios):.1f} and {max(ratios):.1f} times fewer GPU-days than the "
         "original trainings, which ran on other hardware: RoBERTa and ConvNeXt on V100, ViT on TPUv3 cores, Pythia on "
-        "A100 of 40 GB.",
-        [
-            *_measured("Best settings here", "dots", "GPU-days", measured, searches),
-            Panel("published", "Original and 8 A100", "dots", "model", "GPU-days", rows, "figure 6(a); Table 1"),
-        ],
+        "A100 of 40 GB."
     )
+    printed = Panel("published", "Original and 8 A100", "dots", "model", "GPU-days", rows, "figure 6(a); Table 1")
+    panels = [*_measured("Best settings here", "dots", "GPU-days", measured, searches), printed]
+    return Figure("6", "GPU-days against the original trainings", says, panels)
 
 
 def _compute(searches: Sequence[Search]) -> Figure:
     """Return figure 9: FLOPs of a training, and throughput."""
-    flops = []
+    flops, peaks = list[Row](), list[Row]()
     for row in training_compute().values():
         ours = training_flops(recipe_of(row.model))
-        ratio = row.training_flops / ours
         flops.append(Row(row.model, "paper, figure 9", row.training_flops))
-        flops.append(Row(row.model, "closed form", ours, label=_ratio(ratio)))
-    peaks = []
+        flops.append(Row(row.model, "closed form", ours, label=_ratio(row.training_flops / ours)))
     for peak in analytic_peaks().values():
         sheet = paper_peak(peak.gpu, "fp16") / 1e12
-        ratio = peak.fp16_tflops / sheet
         peaks.append(Row(peak.gpu, "paper", peak.fp16_tflops))
-        peaks.append(Row(peak.gpu, "data sheet", sheet, label=_ratio(ratio)))
+        peaks.append(Row(peak.gpu, "data sheet", sheet, label=_ratio(peak.fp16_tflops / sheet)))
     rates = [(search, rate) for search in searches if (rate := _rate(search)) is not None]
     unit, name = (1e12, "TFLOP/s") if any(rate >= 1e12 for _, rate in rates) else (1e9, "GFLOP/s")
     measured = [Row(search.model, search.machine, rate / unit) for search, rate in rates]
-    return Figure(
-        "9",
-        "FLOPs and throughput",
+    says = (
         "FLOPs of each training, by the paper and by our closed forms, which a counted run confirms; the dense 16-bit "
-        "peaks that the paper's analytic estimate takes, and the data sheets'.",
-        [
-            *_measured("Fastest settings here", "dots", f"model {name} a device", measured, searches, clock="true"),
-            Panel(
-                "computed",
-                "FLOPs of a training",
-                "dots",
-                "model",
-                "FLOPs",
-                flops,
-                "figure 9(a); closed forms in models/",
-            ),
-            Panel(
-                "computed",
-                "16-bit throughput of a GPU",
-                "dots",
-                "GPU",
-                "TFLOP/s, dense",
-                peaks,
-                "authors' release v1.0.0; data sheets, see expected/gpus.csv",
-            ),
-        ],
+        "peaks that the paper's analytic estimate takes, and the data sheets'."
     )
+    of_flops = "figure 9(a); closed forms in models/"
+    of_peaks = "authors' release v1.0.0; data sheets, see expected/gpus.csv"
+    panels = [
+        *_measured("Fastest settings here", "dots", f"model {name} a device", measured, searches, clock="true"),
+        Panel("computed", "FLOPs of a training", "dots", "model", "FLOPs", flops, of_flops),
+        Panel("computed", "16-bit throughput of a GPU", "dots", "GPU", "TFLOP/s, dense", peaks, of_peaks),
+    ]
+    return Figure("9", "FLOPs and throughput", says, panels)
 
 
 def _ratio(ratio: float) -> str:
@@ -320,81 +263,70 @@ _MARKS = (
     "numbers count GPUs, and filled marks on the dotted line have no rival among the paper's that is both cheaper and "
     "faster"
 )
+_TRUE, _PRINTED = DaysAsked(), DaysAsked("printed")
 
 
 def _costs() -> list[Figure]:
     """Return figures 7, 12 and 13: costs of the machine and of an experiment, for one model and for all."""
-    one = "Pythia-1B"
-    true, published = (
-        {model: {(row.gpu, row.gpus): row.days.value for row in _of_paper(model, asked)} for model in names}
-        for asked, names in ((_TRUE, models.NAMES), (DaysAsked("printed"), [one]))
-    )
-    prices = "section 4.1 and Table 5 for prices"
+    one, machine, experiment = "Pythia-1B", "the machine", "an experiment"
+    days = {(model, _TRUE): _of_paper(model, _TRUE) for model in models.NAMES}
+    days[one, _PRINTED] = _of_paper(one, _PRINTED)
 
-    def panel(model: str, title: str, each: bool, printed: bool = False) -> Panel:
-        rows = _trades((published if printed else true)[model], each)
-        x = "US dollars of an experiment" if each else "US dollars of the machine"
-        source = "Table 1" if printed else _TRUE.text.rstrip(".")
-        origin: Origin = "published" if printed else "predicted"
-        return Panel(origin, title, "marks", "days of training", x, rows, f"{source}; {prices}")
+    def panel(title: str, model: str, of: str, asked: DaysAsked = _TRUE) -> Panel:
+        rows = _trades(days[model, asked], of == experiment)
+        x = f"US dollars of {of}"
+        origin: Origin = "published" if asked is _PRINTED else "predicted"
+        source = "Table 1" if asked is _PRINTED else _TRUE.text.rstrip(".")
+        source += "; section 4.1 and Table 5 for prices"
+        return Panel(origin, title, "marks", "days of training", x, rows, source)
 
-    days, gpus, gpu = min((days, gpus, gpu) for (gpu, gpus), days in true[one].items())
+    fastest, gpus, gpu = min((spent, gpus, gpu) for (gpu, gpus), spent in days[one, _TRUE].items())
     price = machine_price(gpu, gpus, price_list(), "USD")
     says = (
         f"Cost of the machine, and of the days of its {lifespan_years():g} years that one training takes. The fastest "
         f"of the paper's machines for {one}, {gpus} {gpu}, costs ${price[0] if price else 0:,.0f} and takes "
-        f"{days:.0f} true days on today's stack, {published[one][gpu, gpus]:.0f} printed; {_MARKS}."
+        f"{fastest:.0f} true days on today's stack, {days[one, _PRINTED][gpu, gpus]:.0f} printed; {_MARKS}."
     )
-    panels = [
-        panel(one, f"Cost of {'an experiment' if each else 'the machine'}{', printed days' * printed}", each, printed)
-        for printed in (False, True)
-        for each in (False, True)
+    spread = (
+        f"The machine's cost, spread evenly over {lifespan_years():g} years, times the days of the training; {_MARKS}."
+    )
+    of_one = [
+        panel(f"Cost of {of}{', printed days' if asked is _PRINTED else ''}", one, of, asked)
+        for asked in (_TRUE, _PRINTED)
+        for of in (machine, experiment)
     ]
+    of_all = {of: [panel(model, model, of) for model in models.NAMES] for of in (machine, experiment)}
     return [
-        Figure("7", f"Cost against days, {one}", says, panels),
+        Figure("7", f"Cost against days, {one}", says, of_one),
         Figure(
             "12",
             "Cost of the machine against days, all models",
             f"Both axes are logarithmic; {_MARKS}.",
-            [panel(model, model, False) for model in models.NAMES],
+            of_all[machine],
         ),
-        Figure(
-            "13",
-            "Cost of an experiment against days, all models",
-            f"The machine's cost, spread evenly over {lifespan_years():g} years, times the days of the training; "
-            f"{_MARKS}.",
-            [panel(model, model, True) for model in models.NAMES],
-        ),
+        Figure("13", "Cost of an experiment against days, all models", spread, of_all[experiment]),
     ]
 
 
-_TRUE = DaysAsked()
-
-
-def _of_paper(model: str, asked: DaysAsked) -> list[TrainingDays]:
+def _of_paper(model: str, asked: DaysAsked) -> Days:
     """Return a model's days on the paper's machines."""
     found = ModelDays(recipe_of(model).id, asked).everywhere(map(paper_gpu, paper_gpus()))
-    return [row for row in found if row.gpu in paper_gpus() and row.gpus in COUNTS]
+    return {(row.gpu, row.gpus): row.days.value for row in found if row.gpu in paper_gpus() and row.gpus in COUNTS}
 
 
-def _trades(days: Days, each: bool) -> list[Row]:
+def _trades(days: Days, experiment: bool) -> list[Row]:
     """Return the machines that have a price, each with that or with the share of an experiment in it. The note says
     whether another is worse in neither cost nor days, and better in one of them."""
-    prices = price_list()
-    costs = {
-        (gpu, gpus): cost_a_day(price[0]) * spent if each else price[0]
-        for (gpu, gpus), spent in days.items()
-        if (price := machine_price(gpu, gpus, prices, "USD")) is not None
-    }
-    aims = {place: (cost, days[place]) for place, cost in costs.items()}
-    beaten = {
-        place: any(ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1] for ours in aims.values())
-        for place, theirs in aims.items()
-    }
-    return [
-        Row(spent, gpu, cost, label=str(gpus), note="yes" if beaten[gpu, gpus] else "no")
-        for (gpu, gpus), (cost, spent) in aims.items()
-    ]
+    prices, aims = price_list(), {}
+    for (gpu, gpus), spent in days.items():
+        if (price := machine_price(gpu, gpus, prices, "USD")) is not None:
+            aims[gpu, gpus] = (cost_a_day(price[0]) * spent if experiment else price[0], spent)
+    rows = []
+    for (gpu, gpus), (cost, spent) in aims.items():
+        others = (each for each in aims.values() if each != (cost, spent))
+        beaten = any(its_cost <= cost and its_days <= spent for its_cost, its_days in others)
+        rows.append(Row(spent, gpu, cost, label=str(gpus), note="yes" if beaten else "no"))
+    return rows
 
 
 def _feasibility(searches: Sequence[Search]) -> Figure:
@@ -410,7 +342,7 @@ def _feasibility(searches: Sequence[Search]) -> Figure:
         panels += _measured(f"{title}, here", "fields", "machine", measured, searches)
         there = by_place(table)
         rows = [
-            Row(model, _any_feasible(there[model, gpu, count] for count in COUNTS if count > 1), gpu)
+            Row(model, _any_feasible({there[model, gpu, count].state for count in COUNTS[1:]}), gpu)
             for model in PYTHIA
             for gpu in paper_gpus()
         ]
@@ -423,65 +355,8 @@ def _feasibility(searches: Sequence[Search]) -> Figure:
     return Figure("3", "What can be trained at all", says, sorted(panels, key=lambda panel: panel.origin))
 
 
-def _methods(searches: Sequence[Search]) -> Figure:
-    """Return figure 10: the fewest methods that are enough for each model on each machine."""
-    naive, best = by_place("4"), by_place("1")
-    settings = {row.place: row for row in published_settings()}
-    measured = [
-        Row(search.model, _least_measured(search), search.machine)
-        for search in searches
-        if any(feasible(trial) is not None for trial in search.trials)
-    ]
-    panels = _measured("Each recipe here", "fields", "machine", measured, searches)
-    for title, counts in (("1 GPU", COUNTS[:1]), ("2 or more GPUs", COUNTS[1:])):
-        rows = [
-            Row(model, _least_published([(model, gpu, count) for count in counts], naive, best, settings), gpu)
-            for model in models.NAMES
-            for gpu in paper_gpus()
-        ]
-        panels.append(Panel("published", title, "fields", "model", "GPU", rows, "Tables 1 and 4, Appendix J"))
-    return Figure(
-        "10",
-        "Which methods a model needs",
-        "The least that is known to be enough: naive settings, free lunch alone, or memory-saving methods beside it.",
-        panels,
-        "The paper prints the fastest settings alone. Where those save memory, or their mark is lost, as of Mamba on "
-        "several A100, nothing says whether free lunch would have been enough.",
-        SEARCH,
-    )
-
-
-def _least_published(
-    places: Sequence[Place],
-    naive: Mapping[Place, Cell],
-    best: Mapping[Place, Cell],
-    settings: dict[Place, PublishedSettings],
-) -> str:
-    if any(naive[place].state == "days" for place in places):
-        return "naive"
-    if any(place in settings and settings[place].readings() == [FREE_LUNCH] for place in places):
-        return "free lunch"
-    if any(best[place].state == "days" for place in places):
-        return "memory saving"
-    return "lost" if any(naive[place].state == "lost" for place in places) else "infeasible"
-
-
-def _least_measured(search: Search) -> str:
-    if search.naive is not None:
-        return "naive"
-    if search.free_lunch is not None:
-        return "free lunch"
-    if search.best is not None:
-        return "memory saving"
-    tried = search.standing.get(NAIVE.id)
-    return "infeasible" if search.whole and tried and feasible(tried) is False else "not known"
-
-
-def _any_feasible(there: Iterable[Cell]) -> str:
-    states = {cell.state for cell in there}
-    if "days" in states:
-        return "feasible"
-    return "lost" if "lost" in states else "infeasible"
+def _any_feasible(states: Collection[str]) -> str:
+    return "feasible" if "days" in states else "lost" if "lost" in states else "infeasible"
 
 
 def _outcome(tried: Sequence[Record], whole: bool) -> str:
@@ -491,38 +366,43 @@ def _outcome(tried: Sequence[Record], whole: bool) -> str:
     return "infeasible" if whole and answers <= {False} else "not known"
 
 
-_RUNS = range(13)
-
-
-def _break_even() -> Figure:
-    first, *others = comment_cases()
-    panels, sentences = [], []
-    for computed in (first, others[1]):
-        case = computed.case
-        rows = [Row(case.owning(runs), "owning", runs) for runs in _RUNS]
-        rows += [Row(case.renting(runs), "renting", runs) for runs in _RUNS]
-        title = computed.what[0].upper() + computed.what[1:]
-        source = "rent-or-buy comment, quantities.csv and rental.csv"
-        panels.append(Panel("computed", title, "lines", "US dollars spent", "runs of BERT", rows, source))
-        sentences.append(f"from run {first_run(case.runs.value)} on ({computed.what})")
-    says = f"A workstation against {first.provider}'s V100s by the hour. Owning is cheaper {', or '.join(sentences)}."
-    return Figure("", "When owning beats renting", says, panels)
-
-
-def _scaling() -> Figure:
-    panels, sentences = [], []
-    prices = price_list()
-    for id in ("pythia-1b", "pythia-6.9b", "vit"):
-        name = models.find(id).name
-        found = offers(_of_paper(name, _TRUE), Costs(prices))
-        rows = [Row(offer.efficiency, offer.run.gpu, offer.run.gpus) for offer in found]
-        source, line = _TRUE.text.rstrip("."), (1.0, "proportional")
-        panels.append(Panel("predicted", name, "lines", "parallel efficiency", "GPUs", rows, source, line))
-        by_gpu = [[offer for offer in found if offer.run.gpu == gpu] for gpu in paper_gpus()]
-        cheapest = [best.run.machine for of_it in by_gpu if (best := cheapest_to_own(of_it)) is not None]
-        sentences.append(f"{name} on {', '.join(cheapest)}")
-    says = (
-        "The fewest GPU-days of any number of these GPUs over those of this one: 1 is the best use of each GPU. An "
-        f"experiment is cheapest with {'; '.join(sentences)} (prices of {max(p.quoted for p in prices.gpus.values())})."
+def _methods(searches: Sequence[Search]) -> Figure:
+    """Return figure 10: the fewest methods that are enough for each model on each machine."""
+    measured = [
+        Row(search.model, _least_measured(search), search.machine)
+        for search in searches
+        if any(feasible(trial) is not None for trial in search.trials)
+    ]
+    panels = _measured("Each recipe here", "fields", "machine", measured, searches)
+    for title, counts in (("1 GPU", COUNTS[:1]), ("2 or more GPUs", COUNTS[1:])):
+        rows = [
+            Row(model, _least_published([(model, gpu, count) for count in counts]), gpu)
+            for model in models.NAMES
+            for gpu in paper_gpus()
+        ]
+        panels.append(Panel("published", title, "fields", "model", "GPU", rows, "Tables 1 and 4, Appendix J"))
+    says = "The least that is known to be enough: naive settings, free lunch alone, or memory-saving methods beside it."
+    lacking = (
+        "The paper prints the fastest settings alone. Where those save memory, or their mark is lost, as of Mamba on "
+        "several A100, nothing says whether free lunch would have been enough."
     )
-    return Figure("", "What more GPUs bring", says, panels)
+    return Figure("10", "Which methods a model needs", says, panels, lacking, SEARCH)
+
+
+def _least_published(places: Sequence[Place]) -> str:
+    naive, best = ({by_place(table)[place].state for place in places} for table in ("4", "1"))
+    if "days" in naive:
+        return "naive"
+    if any(row.place in places and row.readings() == [FREE_LUNCH] for row in published_settings()):
+        return "free lunch"
+    if "days" in best:
+        return "memory saving"
+    return "lost" if "lost" in naive else "infeasible"
+
+
+def _least_measured(search: Search) -> str:
+    fewest = {"naive": search.naive, "free lunch": search.free_lunch, "memory saving": search.best}
+    if found := next((methods for methods, step in fewest.items() if step is not None), None):
+        return found
+    tried = search.standing.get(NAIVE.id)
+    return "infeasible" if search.whole and tried and feasible(tried) is False else "not known"

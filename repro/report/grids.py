@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..claims import CLAIMS
 from ..formats import significant
 from ..paper.tables import COUNTS, cells, printed
 from ..paper.tables import Table as TableNumber
-from ..predict.audit import (
-    IMPLAUSIBLE,
-    Audited,
-)
+from ..predict.audit import IMPLAUSIBLE, Audited
 from ..record import BY_DAYS, DAYS, days_text, other
 from ..run import corrected
 from ..run.corrected import Corrected
@@ -44,17 +40,6 @@ _CORRECTED = {
     "predicted": ("", "predicted days, (printed days), interval"),
     "predicted_infeasible": ("-", "predicted infeasible"),
 }
-# The symbol before a coloured word.
-SYMBOLS = {kind: symbol for kind, (symbol, _) in (KINDS | AUDIT | CLAIMS).items()} | {
-    "ok": "✓",
-    "out_of_memory": "✗",
-    "unsupported": "—",
-    "crashed": "!",
-    "timed_out": "…",
-    "skipped": "»",
-    "interrupted": "…",
-    "not_measured": "?",
-}
 
 
 def kind_of(judged: Judgement) -> str:
@@ -81,22 +66,19 @@ def verdict_grid(table: TableNumber, verdicts: Sequence[Verdict]) -> Grid:
 
 def verdict_entry(verdict: Verdict) -> Entry:
     """Return a cell, coloured by its verdict."""
-    clock = other(verdict.clock)
-    chosen, beside = verdict.chosen, verdict.by(clock)
-    measured = ""
-    if chosen.days is not None:
-        measured = significant(chosen.days)
-    elif chosen.verdict != "not_measured":
-        measured = "-"
-    kind = kind_of(chosen)
+    clock, chosen = other(verdict.clock), verdict.chosen
+    beside, kind, small = verdict.by(clock), kind_of(chosen), ""
+    days = "" if chosen.verdict == "not_measured" else "-"
     message = f"{verdict.cell}: {kind.replace('_', ' ')}"
     message += f" with {chosen.settings}" if chosen.settings else ""
-    message += f", {days_text(chosen.days, verdict.clock)}" if chosen.days is not None else ""
+    if chosen.days is not None:
+        days = significant(chosen.days)
+        message += f", {days_text(chosen.days, verdict.clock)}"
     message += f", {chosen.reason}" if chosen.reason else ""
     if chosen.days is not None and beside.days is not None:
+        small = significant(beside.days)
         message += f"; {BY_DAYS[clock]} {kind_of(beside).replace('_', ' ')}, {beside.days:.1f} days"
-    small = significant(beside.days) if measured and beside.days is not None else ""
-    return Entry(printed(verdict.expected, verdict.expected_days), measured, kind, KINDS[kind][0], message, small)
+    return Entry(printed(verdict.expected, verdict.expected_days), days, kind, KINDS[kind][0], message, small)
 
 
 def audit_grid(table: TableNumber, rows: Sequence[Audited]) -> Grid:

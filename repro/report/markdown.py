@@ -9,13 +9,13 @@ from ..claims import CLAIMS
 from ..console import code
 from ..console import markdown as escaped
 from ..formats import by_machine, render
-from .blocks import Block, Bullets, Counts, Entry, Facts, Figure, Fold, Grid, Heading, Report, Sentence, Table
+from .blocks import Block, Bullets, Entry, Facts, Figure, Fold, Grid, Heading, Report, Sentence, Table
 
 
 def markdown(report: Report) -> str:
     """Return the whole file. Raise UserError where tabulate is not installed."""
     leading = "\n>\n".join(f"> {escaped(sentence)}" for sentence in report.answer)
-    parts = [f"# {escaped(report.title)}", leading, *map(_block, report.blocks)]
+    parts = [f"# {escaped(report.title)}", leading, *map(_block, [Bullets(report.notes), *report.blocks])]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -24,7 +24,7 @@ def _block(block: Block) -> str:
         case Heading():
             return f"{'##' if block.id else '###'} {escaped(block.text)}"
         case Sentence():
-            return "" if block.leads else escaped(block.text)
+            return escaped(block.text)
         case Bullets():
             return _bullets([escaped(line) for line in block.lines])
         case Facts():
@@ -40,8 +40,6 @@ def _block(block: Block) -> str:
             return _grid(block)
         case Figure():
             return _figure(block)
-        case Counts():  # the answer says them
-            return ""
 
 
 def _grid(grid: Grid) -> str:

@@ -20,25 +20,18 @@ LEGEND = (
 )
 
 
-def method_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Return a row for each trial with a method of one's own: its speed and memory, and those without the method."""
-    return [_row(record, without) for record, without in _pairs(records)]
+Pair = tuple[Record, Record | None]
 
 
-def method_losses(records: Iterable[Record]) -> list[str]:
-    """Return the losses with and without each method, side by side, and whether the method changes the training."""
-    return [line for record, without in _pairs(records) if without and (line := _losses(record, without))]
-
-
-def _pairs(records: Iterable[Record]) -> list[tuple[Record, Record | None]]:
+def pairs(records: Iterable[Record]) -> list[Pair]:
     """Return each record with methods, and the record of the same trial without them, if any."""
     known = {record.id: record for record in records}
-    pairs = []
+    found = []
     for record in known.values():
         settings = Settings.parse(record.settings)
         if settings.methods:
-            pairs.append((record, known.get(id_with(record, replace(settings, methods=())))))
-    return pairs
+            found.append((record, known.get(id_with(record, replace(settings, methods=())))))
+    return found
 
 
 def id_with(record: Record, settings: Settings) -> str:
@@ -46,15 +39,17 @@ def id_with(record: Record, settings: Settings) -> str:
     return re.sub("/method-[0-9a-f]+$", "", record.id.replace(f"/{record.settings}", f"/{settings.id}", 1))
 
 
-def _row(record: Record, without: Record | None) -> dict[str, Any]:
+def method_row(record: Record, without: Record | None) -> dict[str, Any]:
+    """Return the speed and memory of a trial with a method of one's own, and those without the method."""
     there = without if without is not None and without.timed else None
+    change = _change(record, there)
     return {
         "model": record.recipe,
         "machine": record.machine,
         "settings": record.settings,
         "status": record.status,
         **beside(record, there),
-        "losses differ by": None if (change := _change(record, there)) is None else _shown(change),
+        "losses differ by": None if change is None else _shown(change),
     }
 
 
@@ -75,24 +70,11 @@ def beside(record: Record | None, without: Record | None) -> dict[str, Any]:
     }
 
 
-def _change(record: Record, without: Record | None) -> float | None:
-    """Return the largest relative difference of the losses, infinite where only one of two is a number; None where not
+def losses(record: Record, without: Record | None) -> str:
+    """Return the losses with and without a method, side by side, and whether it changes the training; empty where not
     both recorded them."""
-    if without is None or not record.observed.trained_losses or not without.observed.trained_losses:
-        return None
-    pairs = zip(record.observed.trained_losses, without.observed.trained_losses, strict=False)
-    return max(_apart(own, usual) for own, usual in pairs)
-
-
-def _apart(own: float | None, usual: float | None) -> float:
-    if own is None or usual is None:
-        return 0.0 if own is usual else float("inf")
-    return abs(own - usual) / abs(usual) if usual else float(own != usual)
-
-
-def _losses(record: Record, without: Record) -> str:
     change = _change(record, without)
-    if change is None:
+    if change is None or without is None:
         return ""
     own, usual = (
         " ".join("nan" if loss is None else significant(loss, 5) for loss in each.observed.trained_losses or ())
@@ -101,8 +83,22 @@ def _losses(record: Record, without: Record) -> str:
     verdict = "the method trains as without it" if change <= _DIFFERS else "the method changes the training"
     return (
         f"{record.recipe}, {record.machine}, {record.settings}: losses {own}; without {usual}; the largest difference "
-        f"is {_shown(change)}: {verdict}"
+        f"is {_shown(change)}: {verdict}."
     )
+
+
+def _change(record: Record, without: Record | None) -> float | None:
+    """Return the largest relative difference of the losses, infinite where only one of two is a number; None where not
+    both recorded them."""
+    if without is None or not record.observed.trained_losses or not without.observed.trained_losses:
+        return None
+    apart = []
+    for own, usual in zip(record.observed.trained_losses, without.observed.trained_losses, strict=False):
+        if own is None or usual is None:
+            apart.append(0.0 if own is usual else float("inf"))
+        else:
+            apart.append(abs(own - usual) / abs(usual) if usual else float(own != usual))
+    return max(apart)
 
 
 def _shown(change: float) -> str:

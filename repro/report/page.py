@@ -8,66 +8,80 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..claims import CLAIMS
 from ..formats import cell_text, counted
 from ..paper.tables import COUNTS
+from ..printout import MOST_NOTES
 from .blocks import (
     Block,
     Bullets,
-    Counts,
     Entry,
     Facts,
     Figure,
     Fold,
     Grid,
     Heading,
-    Panel,
     Report,
     Rows,
     Sentence,
     Table,
 )
 from .charts import chart
-from .grids import SYMBOLS
+from .grids import AUDIT, KINDS
 from .html import Html, h, text
 
-_NOTES = 3  # that are in sight
+# The symbol before a coloured word.
+_SYMBOLS = {kind: symbol for kind, (symbol, _) in (KINDS | AUDIT | CLAIMS).items()} | {
+    "ok": "✓",
+    "out_of_memory": "✗",
+    "unsupported": "—",
+    "crashed": "!",
+    "timed_out": "…",
+    "skipped": "»",
+    "interrupted": "…",
+    "not_measured": "?",
+}
 _PAPER = "$100K or 100 Days: Trade-offs when Pre-Training with Academic Resources"
 
 
 def page(report: Report) -> str:
     """Return the page of a report as HTML."""
+    tiles = (h("div", h("dt", name), h("dd", number), class_=kind) for kind, name, number in report.counts)
+    first, *others = report.answer or [""]
+    head = [
+        *([h("blockquote", first, *(h("small", line) for line in others))] if first else []),
+        *([h("dl", *tiles, class_="tiles")] if report.counts else []),
+        h("ul", *(h("li", line) for line in report.notes[:MOST_NOTES])),
+    ]
+    if more := report.notes[MOST_NOTES:]:
+        head.append(_details(counted(len(more), "more note"), [_block(Bullets(more))]))
+    over = f"$100K or 100 Days, run again by repro {__version__}"
     sources = "Every number here was measured, computed, or read from a file of expected/ that names its source."
-    return _page(f"$100K or 100 Days, run again by repro {__version__}", report.title, report.blocks, sources)
+    return _page(over, report.title, head, report.blocks, sources)
 
 
 def survey_page(headline: str, blocks: Sequence[Block]) -> str:
     """Return the page of a survey as HTML."""
     sources = "Answers are private: this page holds counts of people alone."
     over = f"The survey of $100K or 100 Days, asked again and counted by repro {__version__}"
-    return _page(over, headline, blocks, sources)
+    return _page(over, headline, [], blocks, sources)
 
 
-def _page(over: str, title: str, blocks: Sequence[Block], sources: str) -> str:
+def _page(over: str, title: str, head: Sequence[Html], blocks: Sequence[Block], sources: str) -> str:
+    """Return a page whose sections begin at headings with an id; blocks before the first stand in its head."""
     starts = [at for at, block in enumerate(blocks) if isinstance(block, Heading) and block.id]
     headings = [block for block in blocks if isinstance(block, Heading) and block.id]
-    ends = [*starts[1:], len(blocks)]
     unbroken = title.replace(" x ", "\u00a0x\u00a0").replace("-", "\u2011")
-    leading = [block.text for block in blocks if isinstance(block, Sentence) and block.leads]
-    quote = [h("blockquote", leading[0], *(h("small", line) for line in leading[1:]))] if leading else []
-    head = [
-        h("div", over, class_="over"),
-        h("h1", unbroken),
-        *quote,
-        *(_block(block) for block in blocks[: starts[0]] if not (isinstance(block, Sentence) and block.leads)),
-        h("nav", *(h("a", each.short or each.text, href=f"#{each.id}") for each in headings), aria_label="sections"),
-    ]
-    drawn = _numbered(blocks)
+    figures = [block for block in blocks if isinstance(block, Figure)]  # their charts have ids of their own
+    drawn = [_figure(each, figures.index(each) + 1) if isinstance(each, Figure) else _block(each) for each in blocks]
     sections = [
-        h("section", *(drawn[at] for at in range(start, end)), id=heading.id)
-        for heading, start, end in zip(headings, starts, ends, strict=True)
+        h("section", *drawn[start:end], id=heading.id)
+        for heading, start, end in zip(headings, starts, [*starts[1:], len(blocks)], strict=True)
     ]
+    links = (h("a", each.short or each.text, href=f"#{each.id}") for each in headings)
     authors = "The paper: Khandelwal, Yun, Nayak, Merullo, Bach, Sun and Pavlick, "
     style = Html(Path(__file__).with_name("style.css").read_text(encoding="utf-8"))
+    top = [h("div", over, class_="over"), h("h1", unbroken), *head, *drawn[: starts[0]]]
     return "\n".join(
         [
             "<!doctype html>",
@@ -77,20 +91,12 @@ def _page(over: str, title: str, blocks: Sequence[Block], sources: str) -> str:
             h("title", title),
             h("style", style),
             "</head><body>",
-            h("header", *head),
+            h("header", *top, h("nav", *links, aria_label="sections")),
             h("main", *sections),
             h("footer", h("p", authors, h("i", _PAPER), f" (2024). {sources}")),
             "</body></html>\n",
         ]
     )
-
-
-def _numbered(blocks: Sequence[Block]) -> list[Html]:
-    """Return each block as HTML; the charts of figures have ids of their own."""
-    figures = [block for block in blocks if isinstance(block, Figure)]
-    return [
-        _figure(block, figures.index(block) + 1) if isinstance(block, Figure) else _block(block) for block in blocks
-    ]
 
 
 def _block(block: Block) -> Html:
@@ -100,19 +106,15 @@ def _block(block: Block) -> Html:
         case Sentence():
             return h("p", block.text)
         case Bullets():
-            return _bullets(block)
+            return h("ul", *(h("li", line) for line in block.lines))
         case Facts(commands=True):
             pairs = (h("div", h("code", words), h("span", gives)) for words, gives in block.pairs)
             return h("div", *pairs, class_="commands")
         case Facts():
             return h("dl", *chain(*((h("dt", name), h("dd", value)) for name, value in block.pairs)), class_="facts")
-        case Counts():
-            tiles = (h("div", h("dt", name), h("dd", number), class_=kind) for kind, name, number in block.counts)
-            return h("dl", *tiles, class_="tiles")
-        case Table(folded=True):
-            return _details(block.title, [_table(block)], counted(len(block.rows), "row"))
         case Table():
-            return _table(block)
+            table = _table(block.title, block.rows, "rows stack" if block.stacked else "rows")
+            return _details(block.title, [table], counted(len(block.rows), "row")) if block.folded else table
         case Fold():
             return _details(block.title, map(_block, block.blocks), block.summary)
         case Grid():
@@ -125,40 +127,27 @@ def _details(title: str, inside: Any, summary: str = "") -> Html:
     return h("details", h("summary", title, " ", h("span", summary)), *inside)
 
 
-def _bullets(block: Bullets) -> Html:
-    items = [h("li", line) for line in block.lines]
-    if not block.notes or len(items) <= _NOTES:
-        return h("ul", *items)
-    more = _details(counted(len(items) - _NOTES, "more note"), [h("ul", *items[_NOTES:])])
-    return Html(h("ul", *items[:_NOTES]) + more)
-
-
 def _region(name: str, table: Html, class_: str = "scroll") -> Html:
     return h("div", table, class_=class_, tabindex=0, role="region", aria_label=name)
 
 
-def _table(block: Table) -> Html:
-    numeric = _numeric(block.rows)
-    head = (h("th", _broken(name), scope="col", class_=numeric[name]) for name in block.rows[0])
-    body = (
-        h("tr", *(h("td", _shown(name, value), data_name=name, class_=numeric[name]) for name, value in row.items()))
-        for row in block.rows
-    )
-    table = h("table", h("thead", h("tr", *head)), h("tbody", *body), class_="rows stack" if block.stacked else "rows")
-    return _region(block.title, table)
-
-
-def _numeric(rows: Rows) -> dict[str, str | None]:
-    """Return the class of each column: those that have only numbers are aligned to the right."""
-    return {
+def _table(name: str, rows: Rows, class_: str | None = None) -> Html:
+    """Return rows as a table; columns that have only numbers are aligned to the right."""
+    numeric = {
         name: "number" if all(isinstance(row[name], (int, float)) or row[name] is None for row in rows) else None
         for name in rows[0]
     }
+    head = (h("th", _broken(name), scope="col", class_=numeric[name]) for name in rows[0])
+    body = (
+        h("tr", *(h("td", _shown(name, value), data_name=name, class_=numeric[name]) for name, value in row.items()))
+        for row in rows
+    )
+    return _region(name, h("table", h("thead", h("tr", *head)), h("tbody", *body), class_=class_))
 
 
 def _shown(name: str, value: Any) -> Html:
     if name.startswith(("status", "verdict")):
-        return h("span", f"{SYMBOLS.get(value, '')} {value.replace('_', ' ')}", class_=f"chip {value}")
+        return h("span", f"{_SYMBOLS.get(value, '')} {value.replace('_', ' ')}", class_=f"chip {value}")
     return _broken(cell_text(value, nothing="—"))
 
 
@@ -224,23 +213,12 @@ def _figure(figure: Figure, number: int) -> Html:
 
 def _panels(figure: Figure, number: int) -> Iterator[Html]:
     for at, panel in enumerate(figure.panels, 1):
+        numbers = h("summary", "The numbers", h("span", f" of {panel.title}", class_="hidden"))
         yield h(
             "div",
             h("h4", panel.title, h("span", panel.origin, class_=f"origin {panel.origin}")),
             chart(panel, f"f{number}-{at}"),
             h("p", f"Source: {panel.source}."),
-            _numbers(panel),
+            h("details", numbers, _table(f"the numbers of {panel.title}", panel.table), class_="numbers"),
             class_="panel",
         )
-
-
-def _numbers(panel: Panel) -> Html:
-    rows, named = panel.table, f"the numbers of {panel.title}"
-    numeric = _numeric(rows)
-    head = (h("th", name, scope="col", class_=numeric[name]) for name in rows[0])
-    body = (
-        h("tr", *(h("td", cell_text(value, nothing="—"), class_=numeric[name]) for name, value in row.items()))
-        for row in rows
-    )
-    summary = h("summary", "The numbers", h("span", f" of {panel.title}", class_="hidden"))
-    return h("details", summary, _region(named, h("table", h("tr", *head), *body)), class_="numbers")

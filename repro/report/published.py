@@ -11,81 +11,60 @@ from ..claims import Checked, check_all, origins
 from ..claims.working import shown
 from ..paper.tables import TABLES, TOLERANCE
 from ..paper.tables import Table as TableNumber
-from ..predict.audit import (
-    WITHOUT_QUEUE,
-    Audited,
-    audit,
-    queue_rows,
-    queue_summary,
-    without_queue,
-)
+from ..predict.audit import WITHOUT_QUEUE, Audited, audit, queue_rows, queue_summary, without_queue
 from ..predict.audit import summary as audit_summary
 from ..record import DEFAULT
 from ..run import corrected
 from ..run.corrected import Corrected, corrected_table
-from ..run.verdict import (
-    judge_tables,
-)
+from ..run.verdict import judge_tables
 from .again import rerun
-from .blocks import Block, Bullets, Counts, Facts, Fold, Heading, Report, Sentence, Table
-from .causes import causes
+from .blocks import Block, Facts, Fold, Heading, Report, Sentence, Table
+from .causes import Cause, causes
 from .figures import of_published
 from .grids import audit_grid, corrected_grid
 
+_PAPERS = {
+    "paper": "The paper",
+    "review": "The review of it",
+    "comment": "The comment on renting or buying",
+    "lab": "The lab report on predicting runtimes",
+    "thesis": "The thesis on rented GPUs",
+}
+
 
 def published() -> Report:
+    """Return the report on the published numbers."""
     verdicts, rows = judge_tables((), TOLERANCE, DEFAULT), without_queue(audit())
-    checked = check_all(None, DEFAULT)
+    checked = check_all()
     days: dict[TableNumber, list[Corrected]] = {table: corrected_table(table) for table in TABLES}
-    differ = [_claim(one) for one in checked if one.verdict == "differs"]
-    waited = [f"Table {table}: {line}" for table, each in days.items() for line in corrected.summary(each)]
     elsewhere = [{"table": table} | row for table, each in days.items() for row in corrected.measured_elsewhere(each)]
-    why = [
-        Fold(
-            f"{cause.cause[0].upper()}{cause.cause[1:]}",
-            [
-                Facts(
-                    [
-                        ("for", cause.evidence_for),
-                        ("against", cause.evidence_against),
-                        (cause.state.lower(), cause.settled_by),
-                    ]
-                )
-            ],
-        )
-        for cause in causes(rows, ())
-    ]
-    counted_claims = Counter(one.verdict for one in checked)
-    impossible, implausible = (sum(row.verdict == word for row in rows) for word in ("impossible", "implausible"))
+    claims = Counter(one.verdict for one in checked)
+    audited = Counter(row.verdict for row in rows)
     counts = [
-        ("holds", "claims hold", counted_claims["holds"] + counted_claims["holds_by_rounding"]),
-        ("differs", "claims differ", counted_claims["differs"]),
-        ("impossible", "days cannot be true", impossible),
-        ("implausible", "days are implausible", implausible),
+        ("holds", "claims hold", claims["holds"] + claims["holds_by_rounding"]),
+        ("differs", "claims differ", claims["differs"]),
+        ("impossible", "days cannot be true", audited["impossible"]),
+        ("implausible", "days are implausible", audited["implausible"]),
     ]
+    notes = [
+        *another(),
+        origins(checked),
+        f"No run is part of this report: {command()} measures, and {command()} report DIR compares a run.",
+    ]
+    differ = [_claim(one) for one in checked if one.verdict == "differs"]
     blocks: list[Block] = [
-        *(Sentence(f"{line}.", leads=True) for line in findings(checked, rows, days["1"])),
-        Counts(counts),
-        Bullets(
-            [
-                *another(),
-                origins(checked),
-                f"No run is part of this report: {command()} measures, and {command()} report DIR compares a run.",
-            ],
-            notes=True,
-        ),
         Heading("What differs from the papers", "differs", "Claims that differ"),
         Table("Claims that differ", differ, stacked=True, brief=("id", "published", "recomputed", "by true days")),
         Heading("Printed days that cannot be true", "audit", "Impossible days"),
         Sentence(audit_summary(rows)),
         *map(Sentence, queue_summary(rows)),
         Heading("What may be behind it"),
-        *why,
+        *map(_cause, causes(rows, ())),
         *(audit_grid(table, rows) for table in TABLES),
         Table(WITHOUT_QUEUE, queue_rows(rows), folded=True),
         Heading("Days that one would really wait", "corrected", "True days"),
         Sentence("Predicted, not the paper's numbers."),
-        *map(Sentence, waited),
+        *(Sentence(f"Table {table}: {line}") for table, each in days.items() for line in corrected.summary(each)),
         *(corrected_grid(table, each) for table, each in days.items()),
         *([Table(corrected.MEASURED_ELSEWHERE, elsewhere, folded=True)] if elsewhere else []),
         Heading("Figures", "figures"),
@@ -99,19 +78,16 @@ def published() -> Report:
         Heading("Run it again", "again"),
         Facts(rerun((), verdicts, DEFAULT), commands=True),
     ]
-    return Report("Report on the published numbers", blocks, verdicts)
+    answer = [f"{line}." for line in _findings(checked, rows, days["1"])]
+    return Report("Report on the published numbers", answer, counts, notes, blocks, verdicts)
 
 
-_PAPERS = {
-    "paper": "The paper",
-    "review": "The review of it",
-    "comment": "The comment on renting or buying",
-    "lab": "The lab report on predicting runtimes",
-    "thesis": "The thesis on rented GPUs",
-}
+def _cause(cause: Cause) -> Fold:
+    facts = [("for", cause.evidence_for), ("against", cause.evidence_against), (cause.state.lower(), cause.settled_by)]
+    return Fold(f"{cause.cause[0].upper()}{cause.cause[1:]}", [Facts(facts)])
 
 
-def findings(checked: Sequence[Checked], rows: Sequence[Audited], days: Sequence[Corrected]) -> list[str]:
+def _findings(checked: Sequence[Checked], rows: Sequence[Audited], days: Sequence[Corrected]) -> list[str]:
     """Return what this checkout finds without a GPU."""
     words = Counter(claim.verdict for claim in checked)
     impossible = sum(row.verdict == "impossible" for row in rows)
@@ -125,7 +101,7 @@ def findings(checked: Sequence[Checked], rows: Sequence[Audited], days: Sequence
 
 def without_gpu() -> str:
     """Return a sentence on what this checkout finds without a GPU."""
-    found = findings(check_all(None, DEFAULT), audit(), corrected_table("1"))
+    found = _findings(check_all(), audit(), corrected_table("1", fastest=False))
     commands = ("claims", "audit", "table 1 --by true")
     return f"Without a GPU: {'; '.join(f'{text} ({how})' for text, how in zip(found, commands, strict=True))}."
 

@@ -28,14 +28,15 @@ from ..run.verdict import (
     explain,
     ran_uncompiled,
 )
-from .ablation import ABLATION, ablation_rows, ablation_text
+from .ablation import ABLATION, ablations
+from .ablation import LEGEND as PARTS_LEGEND
 from .again import rerun
-from .blocks import Block, Bullets, Counts, Facts, Fold, Heading, Report, Sentence, Table
+from .blocks import Block, Bullets, Facts, Fold, Heading, Report, Sentence, Table
 from .figures import in_order, machines, of_run
 from .grids import kind_of, verdict_entry, verdict_grid
-from .methods import LEGEND, method_losses, method_rows
+from .methods import LEGEND, losses, method_row, pairs
 from .published import another, published, without_gpu
-from .trials import legend, nearest_paper_gpu, notes, projection_errors, settings_text, trial_rows
+from .trials import legend, nearest_paper_gpu, notes, projection_errors, trial_rows
 
 WITHOUT_TRIALS = "Report of a run without a finished trial"
 _HAD_NO_NUMBER = "had no printed number to compare with"
@@ -49,23 +50,28 @@ def compose(*readings: Reading) -> Report:
     runs = join(*readings)
     records, verdicts = runs.records, runs.verdicts
     found, projected = (in_order(searches(records, runs.clock, origin)) for origin in ("measured", "projected"))
-    wrong = [Bullets([str(each) for each in runs.problems])] if runs.problems else []
-    warned = any(problem.changes_verdicts for problem in runs.problems)
+    why = [explain(verdict) for verdict in verdicts if verdict.differs]
     parts: list[Sequence[Block]] = [
-        [Sentence(line, leads=True) for line in _answer(verdicts, records)],
-        [Counts(counts)] if len(counts := _counts(verdicts, records)) > 1 else [],
-        [Bullets(_notes(runs), notes=True)],
-        [Heading("What is wrong, and what was used", "wrong", "What is wrong"), *wrong] if warned else [],
-        _why(verdicts),
+        _section(Heading("Why cells differ", "why"), [Bullets(why)] if why else []),
         _of_methods(records),
         _of_cells(verdicts),
         _of_trials([*found, *projected], verdicts, runs),
-        _of_figures(of_run(found)),
-        _environments(runs),
+        _section(Heading("Figures", "figures"), of_run(found)),
+        _section(Heading("Environment", "environment"), _environments(runs)),
         [Heading("Run it again", "again"), Facts(rerun(runs.runs, verdicts, runs.clock), commands=True)],
-        [Heading("What is wrong, and what was used", "wrong", "What is wrong"), *wrong] if wrong and not warned else [],
     ]
-    return Report(_title(runs), [*chain(*parts)], verdicts, runs)
+    if runs.problems:  # last, unless one changes a verdict
+        place = 0 if any(problem.changes_verdicts for problem in runs.problems) else len(parts)
+        heading = Heading("What is wrong, and what was used", "wrong", "What is wrong")
+        parts.insert(place, [heading, Bullets([str(each) for each in runs.problems])])
+    counts, answer = _counts(verdicts, records), _answer(verdicts, records)
+    return Report(
+        _title(runs), answer, counts if len(counts) > 1 else [], _notes(runs), [*chain(*parts)], verdicts, runs
+    )
+
+
+def _section(heading: Heading, blocks: Sequence[Block]) -> Sequence[Block]:
+    return [heading, *blocks] if blocks else []
 
 
 def _title(runs: Joined) -> str:
@@ -220,27 +226,25 @@ def _why_not(runs: Joined) -> str:
     )
 
 
-def _why(verdicts: Sequence[Verdict]) -> list[Block]:
-    lines = [explain(verdict) for verdict in verdicts if verdict.differs]
-    return [Heading("Why cells differ", "why"), Bullets(lines)] if lines else []
-
-
 _METHODS = ("settings", "status", "speed", "peak GiB", "peak GiB without", "losses differ by")
 _PARTS = ("part", "here", "speed", "peak GiB", "peak GiB without", "reason")
 
 
 def _of_methods(records: Sequence[Record]) -> list[Block]:
     blocks: list[Block] = []
-    if rows := method_rows(records):
-        losses = [f"{line}." for line in method_losses(records)]
+    if found := pairs(records):
         blocks += [
             Heading("Methods of your own", "methods"),
-            Table("methods", rows, brief=_METHODS),
-            Bullets([LEGEND, *losses]),
+            Table("methods", [method_row(*pair) for pair in found], brief=_METHODS),
+            Bullets([LEGEND, *filter(None, (losses(*pair) for pair in found))]),
         ]
-    if rows := ablation_rows(records):
-        blocks += [Heading(ABLATION, "ablation", "Modern settings"), Table("parts", rows, brief=_PARTS)]
-        blocks.append(Bullets(ablation_text(records)))
+    if modern := ablations(records):
+        rows = [row for each in modern for row in each.rows()]
+        blocks += [
+            Heading(ABLATION, "ablation", "Modern settings"),
+            Table("parts", rows, brief=_PARTS),
+            Bullets([PARTS_LEGEND, *(each.text for each in modern)]),
+        ]
     return blocks
 
 
@@ -307,20 +311,11 @@ def _place(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Fold:
     if of_one:
         says.append("One device was measured, what the others add is modelled: these times verify nothing.")
     if runs.several:
-        says.append(f"Measured in {_folders(search, runs)}.")
+        folders = dict.fromkeys(str(runs.run_of(trial).folder) for trial in search.trials)
+        says.append(f"Measured in {listing(list(folders))}.")
     title = f"{search.model}{twin} on {search.machine}{', projected' if of_one else ''}"
     rows = trial_rows(search.trials, nearest_paper_gpu(runs.run_of(search.trials[0]).devices))
     return Fold(title, [Sentence(" ".join(says)), Table(title, rows)], _summary(search))
-
-
-def _folders(search: Search, runs: Joined) -> str:
-    """Return the folder in which the trials were measured; with several, the settings in each."""
-    found: dict[str, list[str]] = {}
-    for trial in search.trials:
-        found.setdefault(str(runs.run_of(trial).folder), []).append(settings_text(trial))
-    if len(found) == 1:
-        return next(iter(found))
-    return listing([f"{folder} ({', '.join(settings)})" for folder, settings in found.items()])
 
 
 def _summary(search: Search) -> str:
@@ -336,10 +331,6 @@ def _summary(search: Search) -> str:
     return "; ".join(message)
 
 
-def _of_figures(figures: Sequence[Block]) -> list[Block]:
-    return [Heading("Figures", "figures"), *figures] if figures else []
-
-
 def _environments(runs: Joined) -> list[Block]:
     """Return the environment of each run that recorded one."""
     blocks: list[Block] = []
@@ -351,11 +342,14 @@ def _environments(runs: Joined) -> list[Block]:
         blocks.append(Facts(_facts(run)))
         listed = ", ".join(f"{name} {version}" for name, version in packages)
         blocks += [Fold(f"All {len(packages)} packages", [Sentence(listed)])] if packages else []
-    return [Heading("Environment", "environment"), *blocks] if blocks else []
+    return blocks
 
 
 def _facts(reading: Reading) -> list[tuple[str, str]]:
     found = reading.environment
+    commits = list(dict.fromkeys(record.commit for record in reading.records if record.commit))
+    commit = ", ".join(commits) if len(commits) > 1 else found.commit or "unknown"
+    commit = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", commit)  # a whole hash breaks on a phone
     host, lock, packages = found.host, found.lock_of_its_stack, found.versions or {}
     facts = {
         "GPUs": tallied(gpu.name for gpu in found.gpus or []),
@@ -363,7 +357,7 @@ def _facts(reading: Reading) -> list[tuple[str, str]]:
         "CPU": str(host),
         "system": f"{host.os}, Linux {host.kernel}" if host.kernel else host.os,
         "Python": found.python,
-        "repro": f"{found.repro}, commit {_commits(reading)}",
+        "repro": f"{found.repro}, commit {commit}",
         "packages": lock.summary,
         "stack": ", ".join(f"{name} {packages[name]}" for name in PACKAGES if name in packages),
         "seed": found.seed,
@@ -371,16 +365,3 @@ def _facts(reading: Reading) -> list[tuple[str, str]]:
         "tolerance": f"{percent(reading.options.tolerance)}, and half a day of rounding" if reading.options else None,
     }
     return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
-
-
-def _commits(reading: Reading) -> str:
-    """Return the run's commit or, where its trials differ, each commit with its number of trials; short for a phone."""
-    commits = [_twelve(record.commit) for record in reading.records if record.commit]
-    if len(set(commits)) > 1:
-        return ", ".join(f"{each} ({counted(count, 'trial')})" for each, count in Counter(commits).items())
-    return _twelve(reading.environment.commit or "unknown")
-
-
-def _twelve(commit: str) -> str:
-    """Shorten full hashes to 12 digits, which are unique too. The records have them in full."""
-    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", commit)

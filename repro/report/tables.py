@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, get_args
 
@@ -11,7 +11,7 @@ from .. import models
 from ..console import UserError
 from ..formats import yes
 from ..money.prices import gpu_prices, parts, servers
-from ..paper.tables import TABLES, Place, Table, cells, printed_recipes, published_settings
+from ..paper.tables import TABLES, cells, printed_recipes, published_settings
 from ..record import DEFAULT, Clock, Record
 from ..run.settings_search import searches
 from ..run.verdict import Verdict, comparable_with_cell
@@ -52,7 +52,11 @@ def rows(
         return [_with(row, beside[row["model"], row["gpu"], row["gpus"]]) for row in found]
     if table == "3":
         return [_with(row, _of_recipe(row["model"], records)) for row in found]
-    best = _best(records, clock)
+    best = {
+        (search.model, search.device, search.count): search.standing[search.fastest]
+        for search in searches(filter(comparable_with_cell, records), clock)
+        if search.fastest is not None
+    }
     return [_with(row, _of_best(best.get((row["model"], row["gpu"], row["gpus"])))) for row in found]
 
 
@@ -62,20 +66,17 @@ _LESS = {"gas", "measured_gas", "measured_authors_days"}
 
 
 def layout(found: Rows) -> Rows:
-    """Return the columns of a table that people see, with numbers in the paper's notation."""
+    """Return the columns of a table that people see, with numbers in the paper's notation, and a GPU and its number in
+    one column."""
     beside = any(key.startswith("measured") for key in found[0])
     left_out = {"source", *(_NOT_MEASURED | _LESS if beside else ())}
-    return [
-        {key: _shown(key, value) for key, value in _of_machine(row).items() if key not in left_out} for row in found
-    ]
-
-
-def _of_machine(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with its GPU and number of GPUs in one column."""
-    if not {"gpu", "gpus"} <= row.keys():
-        return row
-    machine = f"{row['gpus']} x {row['gpu']}"
-    return {"GPUs" if key == "gpu" else key: machine if key == "gpu" else row[key] for key in row if key != "gpus"}
+    rows = []
+    for row in found:
+        if {"gpu", "gpus"} <= row.keys():
+            left_out |= {"gpu", "gpus"}
+            row = {"model": row["model"], "GPUs": f"{row['gpus']} x {row['gpu']}"} | row
+        rows.append({key: _shown(key, value) for key, value in row.items() if key not in left_out})
+    return rows
 
 
 def _shown(column: str, value: Any) -> Any:
@@ -102,15 +103,6 @@ def _of_recipe(model: str, records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _best(records: Sequence[Record], clock: Clock) -> dict[Place, Record]:
-    """Return the fastest record of the search space on each machine, by this clock."""
-    return {
-        (search.model, search.device, search.count): search.standing[search.fastest]
-        for search in searches(filter(comparable_with_cell, records), clock)
-        if search.fastest is not None
-    }
-
-
 def _of_best(record: Record | None) -> dict[str, Any]:
     return {
         "measured_settings": record and record.settings,
@@ -121,18 +113,6 @@ def _of_best(record: Record | None) -> dict[str, Any]:
     }
 
 
-def _printed(table: Table) -> Callable[[], Rows]:
-    return lambda: [asdict(cell) for cell in cells(table)]
-
-
-def _of(read: Callable[[], Mapping[Any, Any]]) -> Callable[[], Rows]:
-    return lambda: [asdict(row) for row in read().values()]
-
-
-def _appendix_j() -> Rows:
-    return [{key: _mark(value) for key, value in asdict(row).items()} for row in published_settings()]
-
-
 def _mark(value: Any) -> Any:
     if value is None:
         return _LOST
@@ -140,11 +120,11 @@ def _mark(value: Any) -> Any:
 
 
 _READERS: dict[Number, Callable[[], Rows]] = {
-    "1": _printed("1"),
-    "3": _of(printed_recipes),
-    "4": _printed("4"),
-    "5": _of(gpu_prices),
-    "6": _of(parts),
-    "7": _of(servers),
-    "j": _appendix_j,
+    "1": lambda: [asdict(cell) for cell in cells("1")],
+    "3": lambda: [asdict(row) for row in printed_recipes().values()],
+    "4": lambda: [asdict(cell) for cell in cells("4")],
+    "5": lambda: [asdict(row) for row in gpu_prices().values()],
+    "6": lambda: [asdict(row) for row in parts().values()],
+    "7": lambda: [asdict(row) for row in servers().values()],
+    "j": lambda: [{key: _mark(value) for key, value in asdict(row).items()} for row in published_settings()],
 }

@@ -6,17 +6,15 @@ from typing import Any
 
 from .. import datafile
 from ..formats import Format, as_json, render
-from ..printout import people
+from ..printout import MOST_NOTES, people
 from ..record import Record
 from ..run.results import REPORT
-from ..run.settings_search import Search, searches
-from .ablation import ablation_rows
+from ..run.settings_search import searches
+from .ablation import ablations
 from .blocks import Fold, Report, Table
 from .markdown import markdown
-from .methods import method_rows
+from .methods import method_row, pairs
 from .trials import notes
-
-_NOTES = 3
 
 
 def printed(report: Report, format: Format) -> str:
@@ -28,12 +26,11 @@ def printed(report: Report, format: Format) -> str:
         return _screen(report)
     runs, verdicts = report.runs, [verdict.row() for verdict in report.verdicts]
     records = runs.records if runs else ()
-    of = (
-        {id(record): {"folder": str(runs.run_of(record).folder)} for record in records} if runs and runs.several else {}
-    )
-    published = [(record.as_published, of.get(id(record), {})) for record in records]
+    folders = [{"folder": str(runs.run_of(each).folder)} if runs and runs.several else {} for each in records]
+    published = [(record.as_published, folder) for record, folder in zip(records, folders, strict=True)]
     if format == "csv":
         return render([_row(record) | folder for record, folder in published] or verdicts, "csv")
+    skipping = [search for search in searches(records) if search.skipped]
     return as_json(
         {
             "trials": [datafile.to_json(record) | folder for record, folder in published],
@@ -41,9 +38,18 @@ def printed(report: Report, format: Format) -> str:
             "headline": " ".join(report.answer),
             "tolerance": report.verdicts[0].tolerance,
             "summary": report.notes,
-            "searches": [_search(each) for each in searches(records) if each.skipped],
-            "methods": method_rows(records),
-            "ablation": ablation_rows(records),
+            "searches": [
+                {
+                    "recipe": search.recipe,
+                    "machine": search.machine,
+                    "tried": len(search.tried),
+                    "skipped": len(search.skipped),
+                    "seconds": search.seconds,
+                }
+                for search in skipping
+            ],
+            "methods": [method_row(*pair) for pair in pairs(records)],
+            "ablation": [row for each in ablations(records) for row in each.rows()],
         }
     )
 
@@ -61,25 +67,11 @@ def _row(record: Record) -> dict[str, Any]:
     return {name: known[name] for name in _IN_CSV}
 
 
-def _search(search: Search) -> dict[str, Any]:
-    return {
-        "recipe": search.recipe,
-        "machine": search.machine,
-        "tried": len(search.tried),
-        "skipped": len(search.skipped),
-        "seconds": search.seconds,
-    }
-
-
 def _screen(report: Report) -> str:
     """Return the answer, the report's first table, or all trials where it has none, and the first notes."""
-    tables = [
-        [{name: row[name] for name in block.brief or row} for row in block.rows]
-        for block in report.blocks
-        if isinstance(block, Table)
-    ]
-    told = [*report.notes, *notes(report.runs.records if report.runs else ())][:_NOTES]
-    rows = tables[0] if tables else _trials(report)
+    table = next((block for block in report.blocks if isinstance(block, Table)), None)
+    rows = [{name: row[name] for name in table.brief or row} for row in table.rows] if table else _trials(report)
+    told = [*report.notes, *notes(report.runs.records if report.runs else ())][:MOST_NOTES]
     return people("\n".join(report.answer), rows, told, "text", whole=f"{REPORT} has all that was found")
 
 

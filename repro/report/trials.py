@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -20,48 +19,42 @@ from ..trial_warnings import warnings
 GIB = 2**30
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of the trials: heading, value of a record, explanation."""
-
-    name: str
-    get: Callable[[Record], Any]
-    explained: str = ""
+Column = tuple[str, Callable[[Record], Any], str]  # heading, value of a record, explanation
 
 
 def columns(nearest: str | None) -> list[Column]:
     """Return the columns of trials, at most 8 of which are filled, with the paper's days on its GPU `nearest`."""
     return [
-        Column("settings", settings_text),
-        Column("status", lambda record: record.status),
-        Column(
+        ("settings", settings_text, ""),
+        ("status", lambda record: record.status, ""),
+        (
             "MBS",
             lambda record: record.batch.micro_batch,
             "MBS: micro-batch size, the examples that each device takes in a micro-step.",
         ),
-        Column(
+        (
             "step s",
             lambda record: None if record.derived.true_days else record.derived.true_step,
             "step s: seconds of a training step, extrapolated from a few micro-steps.",
         ),
-        Column(
+        (
             "true days",
             lambda record: record.derived.true_days,
             "true days: by device time, what one would wait. authors' days: by the authors' clock, host time without "
             "waiting for the device.",
         ),
-        Column("authors' days", lambda record: record.derived.authors_days),
-        Column(
+        ("authors' days", lambda record: record.derived.authors_days, ""),
+        (
             f"paper, {nearest}",
             lambda record: _paper_days(record, nearest) if nearest else None,
             "paper: its days with these settings; - infeasible, ? a mark that is illegible in our copy of the paper.",
         ),
-        Column(
+        (
             "MFU",
             lambda record: None if (share := record.derived.utilisation) is None else f"{share:.0%}",
             "MFU: model FLOPs utilisation of the true step, as a share of the GPU's dense peak.",
         ),
-        Column(
+        (
             "peak GiB",
             lambda record: peak / GIB if (peak := record.observed.peak_memory) is not None else None,
             "peak GiB: on a GPU what was allocated, which is less than --memory limits; on a CPU what was resident, "
@@ -72,13 +65,13 @@ def columns(nearest: str | None) -> list[Column]:
 
 def trial_rows(records: Sequence[Record], nearest: str | None) -> list[dict[str, Any]]:
     """Return a row for each trial, all with the same columns, with the paper's days on its GPU `nearest`."""
-    every = [{column.name: column.get(record.as_published) for column in columns(nearest)} for record in records]
+    every = [{name: get(record.as_published) for name, get, _ in columns(nearest)} for record in records]
     return [{name: row[name] for name in row if any(each[name] is not None for each in every)} for row in every]
 
 
 def legend(there: Sequence[str], nearest: str | None) -> list[str]:
     """Return explanations of these columns of trials, a line each."""
-    return [each.explained for each in columns(nearest) if each.name in there and each.explained]
+    return [explained for name, _, explained in columns(nearest) if name in there and explained]
 
 
 def settings_text(record: Record) -> str:
@@ -123,10 +116,10 @@ def _extrapolation_errors(records: Sequence[Record]) -> list[str]:
     if not errors:
         return []
     ran = sum(record.timed and record.origin == "measured" for record in records)
-    spread = f", from {min(errors):+.1%} to {max(errors):+.1%}" if len(errors) > 1 else ""
+    spread = f" in the median, from {min(errors):+.1%} to {max(errors):+.1%}" if len(errors) > 1 else ""
     return [
         f"Whole training steps were timed too in {len(errors)} of {counted(ran, 'trial')}: the extrapolated step is "
-        f"{median(errors):+.1%} off{' in the median' if spread else ''}{spread}."
+        f"{median(errors):+.1%} off{spread}."
     ]
 
 
@@ -141,22 +134,18 @@ def notes_on(record: Record) -> list[str]:
 
 def projection_errors(records: Sequence[Record]) -> list[str]:
     """Return a sentence on each projected trial that was measured too: both steps, micro batches and peaks."""
-    measured = {_without_origin(record): record for record in records if record.origin == "measured"}
+    measured = {record.id: record for record in records if record.origin == "measured"}
     lines = []
     for record in records:
-        beside = measured.get(_without_origin(record))
+        beside = measured.get(record.id.replace(f"/projected-from-{record.measured_on}", ""))
         if record.origin == "measured" or beside is None or not (record.derived.true_step and beside.derived.true_step):
             continue
-        steps = [each.derived.true_step or 0.0 for each in (record, beside)]
-        peaks = [f"{significant(peak / GIB)}" for each in (record, beside) if (peak := each.observed.peak_memory)]
+        step, true = record.derived.true_step, beside.derived.true_step
+        peaks = [significant(peak / GIB) for each in (record, beside) if (peak := each.observed.peak_memory)]
         held = f"; peak {peaks[0]} and {peaks[1]} GiB" if len(peaks) == 2 else ""
         lines.append(
-            f"{record.recipe}, {record.machine}, {record.settings}: a step of {significant(steps[0])} s is projected, "
-            f"{significant(steps[1])} s measured ({steps[0] / steps[1] - 1:+.0%}); MBS {record.batch.micro_batch} and "
+            f"{record.recipe}, {record.machine}, {record.settings}: a step of {significant(step)} s is projected, "
+            f"{significant(true)} s measured ({step / true - 1:+.0%}); MBS {record.batch.micro_batch} and "
             f"{beside.batch.micro_batch}{held}."
         )
     return lines
-
-
-def _without_origin(record: Record) -> str:
-    return record.id.replace(f"/projected-from-{record.measured_on}", "")

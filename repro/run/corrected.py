@@ -135,12 +135,14 @@ def corrected_table(
     verdicts: Sequence[Verdict] = (),
     ran: str = "",
     modern: bool = False,
+    fastest: bool = True,
 ) -> list[Corrected]:
     """Return every cell of Table 1, with Appendix J's settings, or of Table 4, with naive ones, by a clock. Where a run
     measured a cell, whose `verdicts` these are and which `ran` on that stack, it has those days, else projected ones,
-    else predicted ones. With `modern`, cells of Table 1 also have the days of today's software, which takes seconds."""
+    else predicted ones. With `modern`, cells of Table 1 also have the days of today's software, which takes seconds.
+    Without `fastest`, which takes most of the time, no cell has the fastest settings of the search."""
     judged = {verdict.place: verdict for verdict in verdicts if verdict.table == table}
-    rows = [_of_run(_cell(cell, by, stack), judged.get(cell.place), ran) for cell in cells(table)]
+    rows = [_of_run(_cell(cell, by, stack, fastest), judged.get(cell.place), ran) for cell in cells(table)]
     if not modern or table != "1":
         return rows
     from ..predict.today import table_1
@@ -181,9 +183,10 @@ def _of_run(row: Corrected, verdict: Verdict | None, ran: str) -> Corrected:
     )
 
 
-def _cell(cell: Cell, by: Clock, stack: Traced) -> Corrected:
+def _cell(cell: Cell, by: Clock, stack: Traced, fastest: bool) -> Corrected:
     found, row, trial = corrected(cell, stack), printed_row(cell), measured(cell)
-    days, best = found.days if by == "true" else found.authors_interval, _faster(cell, found, stack, by)
+    days = found.days if by == "true" else found.authors_interval
+    best = _faster(cell, found, stack, by) if fastest else None
     return Corrected(
         cell.table,
         *cell.place,
