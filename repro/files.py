@@ -109,6 +109,15 @@ def inside(folder: Path, *names: str) -> None:
                 raise UserError(f"{path} is no file: remove it, or name another folder")
 
 
+def make_folder(folder: Path, name: str) -> Path:
+    """Make a folder in a folder, and return it. Raises UserError where `inside` refuses it or a file that it holds."""
+    inside(folder, name)
+    made = folder / name
+    made.mkdir(parents=True, exist_ok=True)
+    inside(made, *os.listdir(made))
+    return made
+
+
 def open_to_append(folder: Path, name: str) -> int:
     """Open a file of a folder for appending, making it if needed. Raises UserError as `inside` does."""
     inside(folder, name)

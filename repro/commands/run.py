@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -157,14 +156,11 @@ def _follow(node: Node, asked: Asked) -> int:
 
     folder, devices = asked.out, asked.devices
     _fitness(devices)
-    logs = folder / LOGS / f"node-{node.rank}"
     check_disk(folder)
     check_compilers(trials(asked.options, devices), devices)
     stop_with(node)
     try:
-        files.inside(folder, LOGS, f"{LOGS}/{logs.name}")
-        logs.mkdir(parents=True, exist_ok=True)
-        files.inside(logs, *os.listdir(logs))
+        logs = files.make_folder(folder, f"{LOGS}/node-{node.rank}")
     except OSError as error:
         raise files.not_written(folder, error, "name another folder with --out") from error
     server = ForkServer(logs / "server.log", trial_environment(devices), methods=asked.files)

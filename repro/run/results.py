@@ -42,9 +42,7 @@ class Results:
 
     def __enter__(self) -> Results:
         try:
-            files.inside(self.folder, LOGS)
-            self.logs.mkdir(parents=True, exist_ok=True)
-            files.inside(self.logs, *os.listdir(self.logs))
+            files.make_folder(self.folder, LOGS)
             self._file = open(files.open_to_append(self.folder, self._path.name), "ab", buffering=0)
         except OSError as error:
             raise files.not_written(self.folder, error, "name another folder with --out") from error
