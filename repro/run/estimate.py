@@ -49,7 +49,7 @@ class _Steps:
 
 
 def estimate(trial: Trial, gpu: Gpu | None) -> float:
-    """Estimate the seconds that a trial takes, for the progress bar and the first line of a run.
+    """Estimate the seconds that a trial takes, for the time left and the first line of a run.
 
     A trial starts, compiles and takes predicted steps. Without a prediction, a micro-step is assumed to have four
     examples, a tiny one the whole batch, and to run at a third of the GPU's peak or as fast as the CPU's cores do. The
