@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from ..formats import listing
@@ -25,6 +26,7 @@ Word = Literal[
     "not_measured",
 ]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
+_ORIGINS: tuple[Origin, ...] = ("measured", "projected")  # in the order in which they count
 _ROUNDING = 0.5  # the tables print whole days
 
 
@@ -154,13 +156,15 @@ def judge(
     rows = {row.place: row for row in published}
 
     def by_clock(cell: Cell, clock: Clock) -> Judgement:
-        judge = _Judge(cell, rows.get(cell.place), tolerance, clock)
         place = (recipe_of(cell.model).id, cell.gpu, cell.gpus)
-        measured = judge.judge(by_place.get(("measured", *place), []))
-        projected = by_place.get(("projected", *place), [])
-        if measured.verdict != "not_measured" or not projected:
-            return measured
-        found = judge.judge(projected)
+        measured, projected = (
+            _Judge(cell, rows.get(cell.place), tolerance, clock, by_place.get((origin, *place), []))
+            for origin in _ORIGINS
+        )
+        found = measured.judge()
+        if found.verdict != "not_measured" or not projected.there:
+            return found
+        found = projected.judge()
         return replace(found, projected=found.verdict != "not_measured")
 
     def verdict(cell: Cell) -> Verdict:
@@ -171,61 +175,58 @@ def judge(
 
 
 @dataclass(frozen=True)
-class _Tried:
-    """The outcomes of the settings of a cell. `settled` settings have a known outcome; `failed` records have none.
-    `unsettled` settings may still turn out to be faster than the measured ones, or to fit."""
-
-    records: tuple[Record, ...]
-    settled: set[str]
-    failed: tuple[Record, ...]
-    unsettled: set[str]
-
-
-@dataclass(frozen=True)
 class _Judge:
-    """Judges one cell by one clock. `published` is its row of Appendix J, None where there is none."""
+    """Judges one cell by one clock, by the records `there` of its machine. `published` is its row of Appendix J, None
+    where there is none."""
 
     cell: Cell
     published: PublishedSettings | None
     tolerance: float
     clock: Clock
+    there: Sequence[Record]
 
-    @property
+    @cached_property
     def readings(self) -> set[str]:
+        """Return the settings that the row of Appendix J may mean."""
         return {settings.id for settings in self.published.readings()} if self.published else set()
 
-    def judge(self, there: list[Record]) -> Judgement:
-        """Judge the cell by the records of its machine."""
-        if not there:
-            return _judgement("not_measured", f"no run on {self.cell.machine}")
-        tried = self._tried(there)
-        if reason := self._not_searched(tried):
-            return _judgement("not_measured", reason)
-        if any(record.timed for record in tried.records):
-            return self._of_what_ran(tried)
-        return self._of_none_ran(tried)
-
-    def _tried(self, there: list[Record]) -> _Tried:
-        """Select the records of the cell's settings on its machine: naive ones in Table 4, all others in Table 1."""
+    @cached_property
+    def records(self) -> list[Record]:
+        """Return the records of the cell's settings: naive ones in Table 4, all others in Table 1."""
         naive = self.cell.table == "4"
-        records = tuple(record for record in standing(there).values() if (record.settings == NAIVE.id) == naive)
-        settled = {record.settings for record in records if feasible(record) is not None}
-        failed = tuple(record for record in records if record.settings not in settled)
-        return _Tried(records, settled, failed, set() if naive else self.readings - settled)
+        return [record for record in standing(self.there).values() if (record.settings == NAIVE.id) == naive]
 
-    def _not_searched(self, tried: _Tried) -> str:
+    @cached_property
+    def settled(self) -> set[str]:
+        """Return the settings of which is known whether they fit."""
+        return {record.settings for record in self.records if feasible(record) is not None}
+
+    @property
+    def unsettled(self) -> set[str]:
+        """Return the settings that may still turn out to be faster than the measured ones, or to fit."""
+        return set() if self.cell.table == "4" else self.readings - self.settled
+
+    def judge(self) -> Judgement:
+        """Judge the cell."""
+        if not self.there:
+            return _judgement("not_measured", f"no run on {self.cell.machine}")
+        if reason := self._not_searched():
+            return _judgement("not_measured", reason)
+        return self._of_what_ran() if any(record.timed for record in self.records) else self._of_none_ran()
+
+    def _not_searched(self) -> str:
         """Return why a cell of Table 1, the best of a search, cannot be judged by what ran; empty where it can."""
         space = {settings.id for settings in search_space(self.cell.gpus)}
-        if self.cell.table == "4" or space <= tried.settled or self.readings & tried.settled:
+        if self.cell.table == "4" or space <= self.settled or self.readings & self.settled:
             return ""
         wanted = "Appendix J's settings were" if self.readings else "the whole search space was"
         not_run = f"{wanted} not run; --methods {'published' if self.readings else 'all'} does"
-        return _ends(each for each in tried.failed if each.settings in (self.readings or space)) or not_run
+        return self._failures(self.readings or space) or not_run
 
-    def _of_what_ran(self, tried: _Tried) -> Judgement:
+    def _of_what_ran(self) -> Judgement:
         """Judge a cell of which some settings ran, by the fastest of them. For an infeasible cell, only settings that
         fit the memory of the paper's hosts count."""
-        ran = [record for record in tried.records if record.timed]
+        ran = [record for record in self.records if record.timed]
         there_too = [
             record
             for record in ran
@@ -244,8 +245,8 @@ class _Judge:
         word = self._held(measured)
         if word == "reproduced":
             return _judgement(word, _doubts(best), best, measured)
-        if word == "slower" and tried.unsettled:
-            text = f"{best.settings} takes {days_text(measured, self.clock)}, {_lacking(tried)}"
+        if word == "slower" and self.unsettled:
+            text = f"{best.settings} takes {days_text(measured, self.clock)}, {self._lacking}"
             return _judgement("not_measured", text)
         if word == "slower" and (beside := larger_may_fit(best)):
             text = f"{best.settings} takes {days_text(measured, self.clock)} at MBS {best.batch.compared_micro_batch}"
@@ -270,13 +271,23 @@ class _Judge:
             lambda measured: self._held(measured) == "reproduced",
         )
 
-    def _of_none_ran(self, tried: _Tried) -> Judgement:
+    @property
+    def _lacking(self) -> str:
+        """Describe the other readings of Appendix J's row that did not run, and how they failed."""
+        ends = self._failures(self.unsettled)
+        return f"and of other readings of Appendix J {len(self.unsettled)} did not run{f' ({ends})' if ends else ''}"
+
+    def _failures(self, settings: Collection[str]) -> str:
+        """Describe the ends of those of these settings that are not settled."""
+        return _ends(each for each in self.records if each.settings in settings and each.settings not in self.settled)
+
+    def _of_none_ran(self) -> Judgement:
         """Judge a cell of which no settings ran; the result is known only where all of them ran out of memory."""
-        others = _ends(each for each in tried.records if feasible(each) is None)
-        if not tried.records or others:
+        others = _ends(each for each in self.records if feasible(each) is None)
+        if not self.records or others:
             return _judgement("not_measured", others or "no such settings run")
-        if tried.unsettled:
-            full = f"{listing(sorted(tried.settled))} ran out of memory, {_lacking(tried)}"
+        if self.unsettled:
+            full = f"{listing(sorted(self.settled))} ran out of memory, {self._lacking}"
             return _judgement("not_measured", full)
         if self.cell.state == "lost":
             return _judgement("no_reference", "the paper's mark is lost; out of memory here")
@@ -289,12 +300,6 @@ class _Judge:
 def _judgement(word: Word, reason: str, record: Record | None = None, measured: float | None = None) -> Judgement:
     settings, micro_batch = (record.settings, record.batch.compared_micro_batch) if record else (None, None)
     return Judgement(word, measured, settings, micro_batch, reason, disturbed=bool(record and disturbance(record)))
-
-
-def _lacking(tried: _Tried) -> str:
-    """Describe the other readings of Appendix J's row that did not run, and how they failed."""
-    ends = _ends(record for record in tried.failed if record.settings in tried.unsettled)
-    return f"and of other readings of Appendix J {len(tried.unsettled)} did not run{f' ({ends})' if ends else ''}"
 
 
 def _ends(records: Iterable[Record]) -> str:
