@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from ..formats import (
     render,
 )
 from ..money.days import DaysAsked
-from ..printout import add_output, output, people
+from ..printout import add_output, data, output, people
+from ..printout import shown as shown_rows
 from ..survey import shares, training
 from ..survey.allocations import LASTS
 from ..survey.answers import AUTHORS_PEOPLE, Answers, read
@@ -32,7 +33,7 @@ from .day_options import add_by, add_measured_days, add_stack, measured_days
 _HEADLINE = "pythia-1b"  # the model of the headline, where it is among the models
 _MOST_PROBLEMS = 30  # lines on what was left out
 _EXACT = "counts are exact, as --exact asks: people may be recognised by them, so show them to nobody else"
-_TRAINING = {"models", "measured", *map(str.lower, LASTS)}  # options of what people can train
+_TRAINING = {"models", "measured"}  # options of what people can train
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -55,10 +56,6 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--exact", action="store_true", help=f"count to one person, not to the nearest {BASE}: people may be recognised"
     )
     add("--out", type=path, metavar="DIR", help="also write survey.html, a page with the figures, into this folder")
-    lasting = parser.add_argument_group("how long an allocation lasts, with --train")
-    for name, days in LASTS.items():
-        text = f"{days:g}d"
-        lasting.add_argument(f"--{name.lower()}", metavar=text, help=f'of who answered "{name}" (default: {text})')
     add_by(parser)
     add_stack(parser, "today")
     add_measured_days(parser)
@@ -70,20 +67,16 @@ def main(given: argparse.Namespace) -> int:
     _check(given)
     if given.questions:
         return _questions(given.format)
-    lasts = {
-        name: formats.parse_days(text, f"--{name.lower()}") if (text := getattr(given, name.lower())) else days
-        for name, days in LASTS.items()
-    }
     wanted = models.listed(given.models, models.find_traced)
     asked = DaysAsked(given.by, given.stack, *measured_days(given))
     if not given.answers:
-        return _papers(given.format, wanted, lasts, asked)
+        return _papers(given.format, wanted, asked)
     answers = read_answers(given.answers, given.exact)
-    reached = training.reach(answers, wanted, lasts, asked) if given.out or given.train else []
+    reached = training.reach(answers, wanted, asked) if given.out or given.train else []
     if given.out:
-        say(_page(answers, reached, wanted, lasts, asked, given.out))
+        say(_page(answers, reached, wanted, asked, given.out))
     if given.train:
-        return _train(given.format, answers, reached, wanted, lasts, asked, given.all)
+        return _train(given.format, answers, reached, wanted, asked, given.all)
     return _shares(given.format, answers, given.all)
 
 
@@ -223,17 +216,13 @@ def _train(
     answers: Answers,
     reached: Sequence[training.Reach],
     wanted: Sequence[str],
-    lasts: Mapping[str, float],
     asked: DaysAsked,
     every: bool,
 ) -> int:
     first, change = _headlines(reached, wanted)
-    rows = training.rows(reached, wanted, lasts, asked)
-    shown = [
-        {name: value for name, value in row.items() if not name.startswith(("then", "the paper"))}
-        for row in training.reach_table(rows)
-    ]
-    print(output(first, rows, shown, [change, _not_known(answers, lasts), _rounding(answers)], format, every))
+    seen = [column for column in training.COLUMNS if not column.key.startswith(("then", "paper"))]
+    notes = [change, _not_known(answers), _rounding(answers)]
+    print(output(first, data(training.COLUMNS, reached), shown_rows(seen, reached), notes, format, every))
     return 0
 
 
@@ -243,10 +232,10 @@ def _headlines(found: Sequence[training.Reach], wanted: Sequence[str]) -> list[s
     return [training.headline(first), training.best_change(first)]
 
 
-def _reach_notes(answers: Answers, lasts: Mapping[str, float], asked: DaysAsked) -> list[str]:
+def _reach_notes(answers: Answers, asked: DaysAsked) -> list[str]:
     return [
-        _not_known(answers, lasts),
-        *_training_notes(lasts, asked),
+        _not_known(answers),
+        *_training_notes(asked),
         "More by one change: people who cannot train it naively now, and could with the methods, with allocations one "
         "choice longer, or with twice the GPUs for as long; then by: who could besides those who can with everything.",
         "The last columns are one more person: with the paper's academic hardware, 1 to 8 RTX 3090, A6000 or A100, for "
@@ -255,8 +244,8 @@ def _reach_notes(answers: Answers, lasts: Mapping[str, float], asked: DaysAsked)
     ]
 
 
-def _not_known(answers: Answers, lasts: Mapping[str, float]) -> str:
-    left = shown(answers.rounded(training.not_known(answers, lasts)))
+def _not_known(answers: Answers) -> str:
+    left = shown(answers.rounded(training.not_known(answers)))
     return (
         f"Of {left} people the GPUs are not known, or no card of the catalogue stands for them (survey_cards.csv of "
         "expected/): they count as people who cannot train."
@@ -267,7 +256,6 @@ def _page(
     answers: Answers,
     reached: Sequence[training.Reach],
     wanted: Sequence[str],
-    lasts: Mapping[str, float],
     asked: DaysAsked,
     folder: Path,
 ) -> str:
@@ -278,12 +266,11 @@ def _page(
 
     found = compared(answers)
     headline, *sentences = _headlines(reached, wanted)
-    reach = training.reach_table(training.rows(reached, wanted, lasts, asked))
     blocks: list[Block] = [
         *map(Sentence, [*sentences, _people(answers), _differing(found)]),
         Heading("Who can train what", "training"),
-        Table("who can train what", reach),
-        Bullets(_reach_notes(answers, lasts, asked)),
+        Table("who can train what", shown_rows(training.COLUMNS, reached)),
+        Bullets(_reach_notes(answers, asked)),
         Heading("The paper's shares, counted again", "shares", "Shares"),
         Table("shares", [_share(each) for each in found]),
         Bullets(_share_notes(found, answers)),
@@ -293,20 +280,20 @@ def _page(
     return write_survey(headline, blocks, folder)
 
 
-def _papers(format: Format, wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked) -> int:
-    rows = training.papers_rows(wanted, lasts, asked)
-    answer = training.papers_sentence(wanted, lasts, asked)
+def _papers(format: Format, wanted: Sequence[str], asked: DaysAsked) -> int:
+    rows = training.papers_rows(wanted, asked)
+    answer = training.papers_sentence(wanted, asked)
     notes = [
         "A GPU's column has the days with all methods, on the best number of them: csv and json also have those naive "
         "and with the free lunch, and where each is from.",
-        *_training_notes(lasts, asked),
+        *_training_notes(asked),
     ]
-    print(output(answer, rows, training.papers_table(rows, lasts), notes, format))
+    print(output(answer, rows, training.papers_table(rows), notes, format))
     return 0
 
 
-def _training_notes(lasts: Mapping[str, float], asked: DaysAsked) -> list[str]:
-    long = ", ".join(f'"{name}" {deadline_text(days)}' for name, days in lasts.items())
+def _training_notes(asked: DaysAsked) -> list[str]:
+    long = ", ".join(f'"{name}" {deadline_text(days)}' for name, days in LASTS.items())
     return [
         f"Allocations last: {long}.",
         f"{asked.text.removesuffix('.')}; those of a model of your own are on the installed stack.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +15,7 @@ from .questions import COUNTS, DURATIONS, KINDS, NONE_AVAILABLE, NOT_SURE, OTHER
 from .shares import generation
 
 A_NODE = 8  # GPUs; more need a network between nodes
-# Days that a choice is taken for, unless an option says otherwise.
+# Days that a choice is taken for.
 LASTS = {"Hours": 0.5, "Days": 7.0, "Weeks": 28.0, "Months": 180.0, "Indefinitely": 5.0 * DAYS_A_YEAR}
 _UNKNOWN = {"Ethernet": 1.0, "Infiniband": 32.0}  # Gb/s where the throughput is not known: the slowest choice
 
@@ -69,12 +69,12 @@ class Access:
     known: bool
 
 
-def access(person: Person, lasts: Mapping[str, float], change: Change | None = None) -> Access:
+def access(person: Person, change: Change | None = None) -> Access:
     """Return what a person may use. With a `change`, allocations last one choice longer, or have twice the GPUs."""
     network = _network(person)
     found, unknown = list[Allocation](), False
     for kind in KINDS:
-        long = _long(person, kind, lasts, change)
+        long = _long(person, kind, change)
         gpus = _gpus(person, kind)
         unknown |= gpus != () if long is None else gpus is None and any(long.values())
         for gpu in gpus or ():
@@ -107,7 +107,7 @@ def _gpus(person: Person, kind: str) -> Sequence[Gpu] | None:
     return found or None
 
 
-def _long(person: Person, kind: str, lasts: Mapping[str, float], change: Change | None) -> dict[int, float] | None:
+def _long(person: Person, kind: str, change: Change | None) -> dict[int, float] | None:
     """Return for how many days a person may use so many GPUs, 0 for none: as long as the longest allocation of at least
     as many. None where no row of the grid has an answer."""
     chosen = {count: next(iter(person.chosen.get(f"{kind}_{count}", ())), None) for count in COUNTS}
@@ -119,7 +119,7 @@ def _long(person: Person, kind: str, lasts: Mapping[str, float], change: Change 
             days[count] = 0.0
             continue
         place = DURATIONS.index(choice) + (change == "longer")
-        days[count] = lasts[DURATIONS[min(place, len(DURATIONS) - 1)]]
+        days[count] = LASTS[DURATIONS[min(place, len(DURATIONS) - 1)]]
     if change == "gpus":
         days = {count: max(days[count], days.get(count // 2, 0.0)) for count in COUNTS}
     return {count: max(days[more] for more in COUNTS if more >= count) for count in COUNTS}
@@ -127,24 +127,20 @@ def _long(person: Person, kind: str, lasts: Mapping[str, float], change: Change 
 
 def _network(person: Person) -> float | None:
     """Return the fastest network between nodes that a person named, in bytes a second; None without any."""
-    speeds = [speed for choice in person.chosen.get("node_link", ()) if (speed := _speed(choice)) is not None]
+    speeds = []
+    for choice in person.chosen.get("node_link", ()):
+        if (family := choice.split(" ")[0]) in _UNKNOWN:
+            stated = re.search(r"([0-9]+)(?:/[0-9]+)? Gbps", choice)
+            speeds.append((float(stated[1]) if stated else _UNKNOWN[family]) * 1e9 / 8)
     return max(speeds, default=None)
 
 
-def _speed(choice: str) -> float | None:
-    family = choice.split(" ")[0]
-    if family not in _UNKNOWN:
-        return None
-    stated = re.search(r"([0-9]+)(?:/[0-9]+)? Gbps", choice)
-    return (float(stated[1]) if stated else _UNKNOWN[family]) * 1e9 / 8
-
-
-def of_the_paper(lasts: Mapping[str, float]) -> Iterator[tuple[str, Access]]:
+def of_the_paper() -> Iterator[tuple[str, Access]]:
     """Yield what the paper takes for academic hardware (section 2), for days and for weeks: 1 to 8 RTX 3090, A6000 or
     A100."""
     gpus = [gpu for gpu in catalogue() if gpu.paper_name in PAPERS_GPUS]
     for duration in ("Days", "Weeks"):
-        every = tuple(Allocation(gpu, n, lasts[duration], None) for gpu in gpus for n in COUNTS if n <= A_NODE)
+        every = tuple(Allocation(gpu, n, LASTS[duration], None) for gpu in gpus for n in COUNTS if n <= A_NODE)
         yield duration.lower(), Access(every, True)
 
 

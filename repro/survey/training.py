@@ -16,6 +16,7 @@ from ..paper.gpus import by_name, peak_flops
 from ..paper.settings import FREE_LUNCH, NAIVE
 from ..paper.tables import Table, cells
 from ..predict.hardware import Machine
+from ..printout import Column
 from .allocations import A_NODE, LASTS, PAPERS_GPUS, Access, Change, access, of_one, of_the_paper
 from .answers import Answers
 from .counts import BASE, rounded, shown
@@ -48,7 +49,7 @@ def true_days(
         found = _known(model, gpu, gpus, network, level, asked)
         if level == "everything" and found is not None:
             return found  # the fastest of all levels, as every answer has it
-    return min((each for each in (found, below) if each is not None), key=lambda each: each.days, default=None)
+    return min(filter(None, (found, below)), key=lambda each: each.days, default=None)
 
 
 def _printed(model: str, gpu: str, gpus: int, level: Level) -> Days | None:
@@ -112,7 +113,8 @@ def least(model: str, access: Access, asked: DaysAsked = ASKED) -> tuple[Level, 
 @dataclass(frozen=True)
 class Reach:
     """How many of `of` people can train a model: at each level, and by one change. Who did not say which GPUs there are
-    counts as one who cannot.
+    counts as one who cannot. `papers` are the least methods with which the paper's academic hardware trains it, for
+    days and for weeks.
 
     Each number is exact; what is shown is rounded unless `exact`. `origins` are those of days that decide for enough
     people.
@@ -122,6 +124,7 @@ class Reach:
     of: int
     at: Mapping[Level, int]
     changed: Mapping[tuple[Level, Change], int]
+    papers: Mapping[str, str]
     origins: frozenset[Origin]
     exact: bool
 
@@ -142,13 +145,11 @@ CHANGES: dict[Change | Literal["methods"], str] = {
 }
 
 
-def reach(
-    answers: Answers, wanted: Sequence[str], lasts: Mapping[str, float] = LASTS, asked: DaysAsked = ASKED
-) -> list[Reach]:
+def reach(answers: Answers, wanted: Sequence[str], asked: DaysAsked = ASKED) -> list[Reach]:
     """Return how many people can train each model."""
-    now = [access(person, lasts) for person in answers.people]
+    now = [access(person) for person in answers.people]
     after: dict[Change, list[Access]] = {
-        change: [access(person, lasts, change) for person in answers.people] for change in get_args(Change)
+        change: [access(person, change) for person in answers.people] for change in get_args(Change)
     }
     found = []
     for model in wanted:
@@ -159,41 +160,52 @@ def reach(
         }
         changed: dict[tuple[Level, Change], int] = {}
         for change, reached in after.items():  # none makes less possible
+            both = list(zip(able, reached, strict=True))
             changed["naive", change] = sum(
                 (each is not None and each[0] == "naive") or in_time(model, more, "naive", asked) is not None
-                for each, more in zip(able, reached, strict=True)
+                for each, more in both
             )
             changed["everything", change] = sum(
-                each is not None or least(model, more, asked) is not None
-                for each, more in zip(able, reached, strict=True)
+                each is not None or least(model, more, asked) is not None for each, more in both
             )
         origin = Counter(each[1].origin for each in able if each is not None)
         origins = frozenset(each for each, people in origin.items() if answers.rounded(people))
-        found.append(Reach(models.find(model).name, len(now), at, changed, origins, answers.exact))
+        papers = {name: _least_text(model, who, asked) for name, who in of_the_paper()}
+        found.append(Reach(models.find(model).name, len(now), at, changed, papers, origins, answers.exact))
     return found
 
 
-def not_known(answers: Answers, lasts: Mapping[str, float] = LASTS) -> int:
+def not_known(answers: Answers) -> int:
     """Return how many people's GPUs are not known, or have no card in the catalogue."""
-    return sum(not access(person, lasts).known for person in answers.people)
+    return sum(not access(person).known for person in answers.people)
 
 
-def rows(
-    found: Sequence[Reach], wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked = ASKED
-) -> list[dict[str, Any]]:
-    """Return a row for each model: the people who can train it, what one change brings to naive training, and then to
-    training with everything; and the least methods with which the paper's academic hardware trains it."""
-    papers = dict(of_the_paper(lasts))
-    lines = list[dict[str, Any]]()
-    for each, model in zip(found, wanted, strict=True):
-        line: dict[str, Any] = {"model": each.model, "of": each.shown()}
-        line |= {level: each.shown(level) for level in LEVELS}
-        line |= {f"more_by_{name}": shown(each.gain(name)) for name in CHANGES}
-        line |= {f"then_by_{name}": shown(each.gain(name, "everything")) for name in get_args(Change)}
-        line["origin"] = " and ".join(sorted(each.origins)) or None
-        line |= {f"paper_{name}": _least_text(model, who, asked) for name, who in papers.items()}
-        lines.append(line)
-    return lines
+def _at(level: Level) -> Column:
+    return Column(level, lambda each: each.shown(level), level.replace("_", " "))
+
+
+def _more(change: Change | Literal["methods"], level: Level, key: str, heading: str) -> Column:
+    return Column(key, lambda each: shown(each.gain(change, level)), heading)
+
+
+def _papers(name: str) -> Column:
+    heading = f"the paper's academic, {name}"
+    return Column(f"paper_{name}", lambda each: each.papers[name], heading, lambda least, _: least.replace("_", " "))
+
+
+# The people who can train a model, what one change brings to naive training, and then to training with everything.
+COLUMNS = [
+    Column("model", lambda each: each.model, "model"),
+    Column("of", lambda each: each.shown(), "people"),
+    *map(_at, LEVELS),
+    _more("methods", "naive", "more_by_methods", "more by the methods"),
+    _more("longer", "naive", "more_by_longer", "more by longer allocations"),
+    _more("gpus", "naive", "more_by_gpus", "more by twice the GPUs"),
+    _more("longer", "everything", "then_by_longer", "then more by longer"),
+    _more("gpus", "everything", "then_by_gpus", "then more by twice the GPUs"),
+    Column("origin", lambda each: " and ".join(sorted(each.origins)) or None, "origin"),
+    *map(_papers, ("days", "weeks")),
+]
 
 
 def _least_text(model: str, access: Access, asked: DaysAsked) -> str:
@@ -201,10 +213,10 @@ def _least_text(model: str, access: Access, asked: DaysAsked) -> str:
     return found[0] if found else "no"
 
 
-def papers_rows(wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked = ASKED) -> list[dict[str, Any]]:
+def papers_rows(wanted: Sequence[str], asked: DaysAsked = ASKED) -> list[dict[str, Any]]:
     """Return a row for each model and GPU of the paper's academic hardware: days at each level on the best number of
     GPUs up to 8, with their origin, and the least methods that suffice for days and for weeks."""
-    papers = dict(of_the_paper(lasts))
+    papers = dict(of_the_paper())
     lines = list[dict[str, Any]]()
     for model in wanted:
         for gpu in PAPERS_GPUS:
@@ -248,33 +260,12 @@ def best_change(each: Reach) -> str:
     )
 
 
-def reach_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the table of who can train what with headings for people."""
-    names = {
-        "of": "people",
-        "more_by_methods": "more by the methods",
-        "more_by_longer": "more by longer allocations",
-        "more_by_gpus": "more by twice the GPUs",
-        "then_by_longer": "then more by longer",
-        "then_by_gpus": "then more by twice the GPUs",
-        "paper_days": "the paper's academic, days",
-        "paper_weeks": "the paper's academic, weeks",
-    }
-    return [
-        {
-            names.get(key, key.replace("_", " ")): value.replace("_", " ") if isinstance(value, str) else value
-            for key, value in row.items()
-        }
-        for row in rows
-    ]
-
-
-def papers_sentence(wanted: Sequence[str], lasts: Mapping[str, float], asked: DaysAsked) -> str:
+def papers_sentence(wanted: Sequence[str], asked: DaysAsked) -> str:
     """Return how many of the models the paper's academic hardware trains, for days and for weeks."""
     able, naive = [], []
-    for name, who in of_the_paper(lasts):
+    for name, who in of_the_paper():
         levels = [_least_text(model, who, asked) for model in wanted]
-        lasting = f"{name} ({deadline_text(lasts[name.capitalize()])})"
+        lasting = f"{name} ({deadline_text(LASTS[name.capitalize()])})"
         able.append(f"{len(levels) - levels.count('no')} of {counted(len(wanted), 'model')} in {lasting}")
         naive.append(str(levels.count("naive")))
     return (
@@ -283,7 +274,7 @@ def papers_sentence(wanted: Sequence[str], lasts: Mapping[str, float], asked: Da
     )
 
 
-def papers_table(rows: Sequence[Mapping[str, Any]], lasts: Mapping[str, float]) -> list[dict[str, Any]]:
+def papers_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each model of `papers_rows`: days with everything on each GPU, and the least methods with which
     one of the GPUs suffices."""
     lines: dict[str, dict[str, Any]] = {}
@@ -292,7 +283,7 @@ def papers_table(rows: Sequence[Mapping[str, Any]], lasts: Mapping[str, float]) 
         days, gpus = row["everything_days"], row["everything_gpus"]
         line[row["gpu"]] = "-" if days is None else f"{significant(days)} on {gpus}"
     for model, line in lines.items():
-        for name, _ in of_the_paper(lasts):
+        for name, _ in of_the_paper():
             levels = {row[f"within_{name}"] for row in rows if row["model"] == model}
             line[f"in {name}"] = min(levels, key=(*LEVELS, "no").index).replace("_", " ")
     return list(lines.values())
