@@ -9,8 +9,7 @@ import shutil
 import stat
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
@@ -227,21 +226,6 @@ def csv_field(text: str) -> str:
     """Return the text as a CSV field that no spreadsheet takes for a formula; numbers and a dash stay as they are."""
     text = visible(text)
     return f"'{text}" if _BEGINS_A_FORMULA.match(text.lstrip()) and not _NO_FORMULA.fullmatch(text) else text
-
-
-def map_strings(change: Callable[[str], str], value: Any) -> Any:
-    """Return a value with `change` applied to each string in its lists, tuples, data classes and dictionary values."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(map_strings(change, one) for one in value)
-    if isinstance(value, dict):
-        return {key: map_strings(change, one) for key, one in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value, **{field.name: map_strings(change, getattr(value, field.name)) for field in fields(value)}
-        )
-    return value
 
 
 _ENTITIES = {"<": "&lt;", "&": "&amp;"}

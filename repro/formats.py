@@ -100,7 +100,10 @@ def render(rows: Sequence[Mapping[str, Any]], format: Format, headings: Mapping[
         writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
         if rows:
             writer.writerow({key: console.csv_field(key) for key in rows[0]})
-        writer.writerows(console.map_strings(console.csv_field, list(rows)))
+        writer.writerows(
+            {key: console.csv_field(value) if isinstance(value, str) else value for key, value in row.items()}
+            for row in rows
+        )
         return text.getvalue().rstrip("\n")
 
     def message(value: Any) -> str:

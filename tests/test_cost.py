@@ -569,15 +569,6 @@ def test_a_gpu_without_a_price_gets_one_from_the_file(tmp_path: Path) -> None:
     assert (first["gpu"], first["price_usd"], first["origin"]) == ("H200", 330_500, "measured")
 
 
-def test_a_price_that_no_row_can_have_is_named(tmp_path: Path) -> None:
-    text = gpu_table("T4") + gpu_table("RTX 4090") + system_table(3) + rental_table(gpu="L40S", gpus=3)
-    asked = (*TRUE, "--prices", prices(tmp_path, text))
-    unused = "in --prices, but no days of Pythia-1B are known there: T4, a system for 3 GPUs and 3 L40S"
-    assert unused in warnings(*asked)
-    assert "T4, RTX 4090, a system" in warnings(*asked, "--by", "printed")
-    assert "in --prices" not in warnings(*asked, "--gpu", "A100"), "of another GPU nobody asked"
-
-
 def test_the_price_file_that_the_docs_show_is_read_whole(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "own-prices.toml").read_text()
     assert all(f"[[{section}]]" in text for section in ("gpu", "system", "rental", "rate"))

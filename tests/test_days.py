@@ -13,7 +13,8 @@ from typing import Any, get_args
 import pytest
 
 from repro import models
-from repro.money.days import DaysAsked, Measurement, ModelDays, TrainingDays
+from repro.money.days import DaysAsked, ModelDays, TrainingDays
+from repro.money.measurements import Measurement
 from repro.paper.gpus import by_name, paper_gpus
 from repro.paper.measured_days import measured_days
 from repro.paper.tables import cells

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import command
 from ..formats import FOR_MACHINES, counted, prose, render
-from ..money.days import WHOSE
+from ..money.measurements import WHOSE
 from ..predict.audit import Audited, audit, audit_measured, queue_summary, summary, without_queue
 from ..predict.traces import Stack, of_stack
 from ..printout import add_output, people

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -12,9 +12,10 @@ from ..console import UserError, say
 from ..formats import DAYS_A_YEAR, add_format, count_if_given, listing, significant
 from ..money import offers
 from ..money.breakeven import first_run, lifespan_years
-from ..money.days import UNKNOWN, DaysAsked, Measurement, ModelDays, TrainingDays
+from ..money.days import DaysAsked, ModelDays, TrainingDays
+from ..money.measurements import UNKNOWN, Measurement
 from ..money.offers import Costs, Offer, kilowatts
-from ..money.prices import GpuPrice, PriceList, Rental, SystemPrice, canonical_gpu, old, price_list, serving, worth
+from ..money.prices import GpuPrice, PriceList, canonical_gpu, old, price_list, worth
 from ..money.spot import Interruptions
 from ..paper.custom_gpu import custom_gpu
 from ..paper.gpus import Gpu, by_name, paper_gpus
@@ -189,9 +190,7 @@ def _days(asked: _Asked) -> list[TrainingDays]:
 def _compared(asked: _Asked) -> list[Gpu]:
     if asked.costs.custom is not None:
         return [asked.costs.custom]
-    own = asked.costs.prices.own
-    priced = {row.name if isinstance(row, GpuPrice) else row.gpu for row in own if not isinstance(row, SystemPrice)}
-    names = [asked.gpu] if asked.gpu else dict.fromkeys([*paper_gpus(), *sorted(priced)])
+    names = [asked.gpu] if asked.gpu else dict.fromkeys([*paper_gpus(), *sorted(asked.costs.prices.own)])
     return [by_name()[name] for name in names if name in by_name()]
 
 
@@ -231,9 +230,6 @@ def _unrated(asked: _Asked) -> list[str]:
 def _warnings(found: Sequence[Offer], asked: _Asked) -> list[str]:
     """Return lines on prices that are left out or old, and on power that is not known."""
     lines, prices = _unrated(asked), asked.costs.prices
-    unused = [] if asked.gpu or asked.gpus else [*_unused([offer.run for offer in found], prices)]
-    if unused:
-        lines.append(f"in --prices, but no days of {asked.known.recipe.name} are known there: {listing(unused)}")
     if asked.costs.kwh is not None:
         dark = dict.fromkeys(each.run.gpu for each in found if kilowatts(each.run, asked.costs.custom) is None)
         lines += [
@@ -254,24 +250,18 @@ def _warnings(found: Sequence[Offer], asked: _Asked) -> list[str]:
     return lines
 
 
-def _unused(days: Sequence[TrainingDays], prices: PriceList) -> Iterable[str]:
-    """Yield the machines in the user's prices that no row can have: a price that one wrote is not ignored silently."""
-    for row in prices.own:
-        if isinstance(row, GpuPrice) and row.name not in {each.gpu for each in days}:
-            yield row.name
-        elif isinstance(row, SystemPrice) and row.gpus not in {each.gpus for each in days}:
-            yield f"a system for {formats.counted(row.gpus, 'GPU')}"
-        elif isinstance(row, Rental) and not any(serving([row], each.gpu, each.gpus) for each in days):
-            yield row.machine
-
-
 def _columns(asked: _Asked, fitting: set[Offer]) -> list[Column]:
     """Return the columns: what people see, in the order of their table, and what CSV and JSON have besides."""
     unit, runs, lifespan = asked.costs.currency, asked.costs.runs, lifespan_years() * DAYS_A_YEAR
     suffix, days = unit.lower(), "true days" if asked.known.asked.by == "true" else "days"
     return [
         Column("machine", lambda offer: offer.run.machine, "machine"),
-        Column("days", lambda offer: finite(offer.run.days.value, 3), days, _days_text),
+        Column(
+            "days",
+            lambda offer: finite(offer.run.days.value, 3),
+            days,
+            lambda days, offer: f"{significant(days)} {offer.run.origin}",
+        ),
         Column("printed_days", lambda offer: offer.run.printed, "printed days"),
         Column(f"price_{suffix}", lambda offer: finite(offer.price, 2), f"price {unit}", _sum),
         Column(
@@ -288,7 +278,7 @@ def _columns(asked: _Asked, fitting: set[Offer]) -> list[Column]:
             "owning_pays_from_run",
             lambda offer: offer.pays_from and first_run(offer.pays_from),
             "owning pays from run",
-            _run_text,
+            lambda run, offer: run or ("never" if offer.pays_from else None),
         ),
         Column("more_gpus_pay", lambda offer: offer.more_pay, "more GPUs pay"),
         Column("gpu", lambda offer: offer.run.gpu),
@@ -314,14 +304,6 @@ def _columns(asked: _Asked, fitting: set[Offer]) -> list[Column]:
         Column("quoted", lambda offer: offer.quoted and offer.quoted.isoformat()),
         Column("rent_quoted", lambda offer: offer.rented and offer.rented.rental.quoted.isoformat()),
     ]
-
-
-def _days_text(days: float, offer: Offer) -> str:
-    return f"{significant(days)} {offer.run.origin}"
-
-
-def _run_text(run: int | None, offer: Offer) -> int | str | None:
-    return run or ("never" if offer.pays_from else None)
 
 
 def _sum(value: float | None, _: Offer) -> str | None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..console import DATA, UserError
 from ..formats import FOR_MACHINES, Format, by_machine, counted, from_to, listing, render, were
-from ..money.days import WHOSE, DaysAsked, ModelDays
+from ..money.days import DaysAsked, ModelDays
+from ..money.measurements import WHOSE
 from ..paper.arithmetic import paper_gpu, recipe_of
 from ..paper.settings import NAIVE
 from ..paper.tables import Cell, all_cells, cells

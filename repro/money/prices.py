@@ -264,7 +264,7 @@ class Spot:
 @dataclass(frozen=True)
 class PriceList:
     """Prices of GPUs by name and of systems by number of GPUs, rentals, exchange rates, storage, and times on spot
-    instances. `own` are the prices of machines in the user's file."""
+    instances. `own` are the GPUs that the user's file has prices of."""
 
     gpus: dict[str, GpuPrice]
     systems: dict[int, SystemPrice]
@@ -272,7 +272,7 @@ class PriceList:
     rates: tuple[Rate, ...] = ()
     storage: Storage | None = None
     spot: Spot | None = None
-    own: tuple[GpuPrice | SystemPrice | Rental, ...] = ()
+    own: frozenset[str] = frozenset()
 
 
 @read_once
@@ -330,7 +330,7 @@ def _over(ours: PriceList, file: Path) -> PriceList:
         tuple(rates),
         next(iter(storage), None),
         next(iter(spot), None),
-        (*gpus, *systems, *rentals),
+        frozenset([*(row.name for row in gpus), *(row.gpu for row in rentals)]),
     )
 
 
