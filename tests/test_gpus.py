@@ -268,6 +268,7 @@ def test_the_host_describes_itself() -> None:
         ("3", [0, 1, 2]),
         ("0,1", [0, 1]),
         ("3, 1", [3, 1]),
+        ("1,1", [1]),
         ("device=0", [0]),
         ("device=0,2", [0, 2]),
         ('"device=0,2"', [0, 2]),
@@ -281,15 +282,12 @@ def test_a_bare_number_is_a_count_and_a_list_holds_indices(text: str, indices: l
     ("text", "expected"),
     [
         ("5", "--gpus 5: more GPUs than there are; 4 are visible here, with indices 0 to 3"),
-        ("0", "--gpus 0: a bare number is a count and starts at 1; for the GPU with index 0 write device=0"),
-        ("-2", "--gpus -2: a bare number is a count and starts at 1; for all there are write all"),
+        ("0", "--gpus 0: a bare number is a count; for the GPU with index 0 write device=0"),
         ("0,4", "--gpus 0,4: there is no GPU 4; 4 are visible here, with indices 0 to 3"),
         ("device=7", "--gpus device=7: there is no GPU 7; 4 are visible here, with indices 0 to 3"),
-        ("0,-1", "--gpus 0,-1: there is no GPU -1; indices start at 0"),
-        ("1,1", "--gpus 1,1: GPU 1 is listed twice; list each GPU once"),
         *(
             (text, f"--gpus {text}: expected all, a count such as 2, or indices such as 0,1 or device=0")
-            for text in ("two", "", "1,", "device=", "1.5", "0-2", "²", "9" * 5000)
+            for text in ("two", "", "1,", "-2", "0,-1", "device=", "1.5", "0-2", "²", "9" * 5000)
         ),
     ],
 )
@@ -299,10 +297,10 @@ def test_gpus_that_cannot_be_had_are_refused_in_one_line(text: str, expected: st
     assert str(error.value) == expected
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "0,-1", "0,0", "two"])
+@pytest.mark.parametrize("text", ["0", "-1", "0,-1", "two"])
 def test_gpus_that_no_machine_has_are_reported_before_what_this_one_lacks(text: str) -> None:
     for available in (0, 4):
-        with pytest.raises(UserError, match=r"^--gpus .*: (a bare|there is no GPU -1|GPU 0 is|expected all)"):
+        with pytest.raises(UserError, match=r"^--gpus .*: (a bare|expected all)"):
             parse_gpus(text, available)
 
 

@@ -82,42 +82,29 @@ def parse_gpus(text: str, available: int) -> list[int]:
     number, indices = _asked(text)  # first values that are invalid on any machine
     if available == 0:
         raise UserError(f"--gpus {text}: no GPU is visible here; {packages.how_to_see_a_gpu()}")
-    if number is not None and number > available:
-        raise UserError(f"--gpus {text}: more GPUs than there are; {_here(available)}")
-    for index in indices:
-        if index >= available:
-            raise UserError(f"--gpus {text}: there is no GPU {index}; {_here(available)}")
-    return indices or list(range(available if number is None else number))
+    if (number or max(indices, default=0) + 1) > available:
+        here = "1 is visible here, with index 0"
+        if available > 1:
+            here = f"{available} are visible here, with indices 0 to {available - 1}"
+        missing = "more GPUs than there are" if number else f"there is no GPU {max(indices)}"
+        raise UserError(f"--gpus {text}: {missing}; {here}")
+    return indices or list(range(number or available))
 
 
 def _asked(text: str) -> tuple[int | None, list[int]]:
     """Return the count or indices in `--gpus`, neither for all. Raise UserError for values invalid on any machine."""
     asked = text.strip().strip('"')
-    bare = re.fullmatch(r"[+-]?[0-9]{1,9}", asked)
+    if asked == "all":
+        return None, []
+    if re.fullmatch("[0-9]{1,9}", asked):
+        if int(asked) == 0:
+            raise UserError(f"--gpus {text}: a bare number is a count; for the GPU with index 0 write device=0")
+        return int(asked), []
     listed = asked.removeprefix("device=")
-    if not (asked == "all" or bare or re.fullmatch(r"-?[0-9]{1,9}( *, *-?[0-9]{1,9})*", listed)):
+    if not re.fullmatch("[0-9]{1,9}( *, *[0-9]{1,9})*", listed):
         raise UserError(f"--gpus {text}: expected all, a count such as 2, or indices such as 0,1 or device=0")
-    indices = [] if asked == "all" or bare else [int(index) for index in listed.split(",")]
-    if bare and int(asked) < 1:
-        other = "for the GPU with index 0 write device=0" if int(asked) == 0 else "for all there are write all"
-        raise UserError(f"--gpus {text}: a bare number is a count and starts at 1; {other}")
-    for position, index in enumerate(indices):
-        if index < 0:
-            raise UserError(f"--gpus {text}: there is no GPU {index}; indices start at 0")
-        if index in indices[:position]:
-            raise UserError(f"--gpus {text}: GPU {index} is listed twice; list each GPU once")
-    return int(asked) if bare else None, indices
-
-
-def _here(available: int) -> str:
-    if available == 1:
-        return "1 is visible here, with index 0"
-    return f"{available} are visible here, with indices 0 to {available - 1}"
+    return None, list(dict.fromkeys(map(int, listed.split(","))))
 
 
 def _processes(text: str) -> tuple[int, ...]:
-    listed = sorted(count(part.strip(), "--processes") for part in text.split(","))
-    found = tuple(dict.fromkeys(listed))
-    if len(found) < len(listed):
-        raise UserError(f"--processes {text}: a number is listed twice; list each once")
-    return found
+    return tuple(sorted({count(part.strip(), "--processes") for part in text.split(",")}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from ..formats import (
     counted,
     deadline_text,
     path,
-    prose,
     render,
 )
 from ..money.days import DaysAsked
@@ -26,7 +25,7 @@ from ..survey.allocations import LASTS
 from ..survey.answers import AUTHORS_PEOPLE, Answers, read
 from ..survey.counts import BASE, FEW, shown
 from ..survey.questions import form, listed, questions
-from ..survey.shares import Compared, compared, figure_1, figure_8
+from ..survey.shares import Compared, compared
 from .custom_models import add_models
 from .day_options import add_by, add_measured_days, add_stack, measured_days
 
@@ -134,20 +133,8 @@ def _questions(format: Format) -> int:
 def _shares(format: Format, answers: Answers, every: bool) -> int:
     found = compared(answers)
     notes = [_people(answers), _judged(answers), _rounding(answers)]
-    parts = [output(_differing(found), shares.rows(answers), list(map(_share, found)), notes, format, every)]
-    if every and format not in FOR_MACHINES:
-        parts += _figures(answers, format)
-    print("\n\n".join(parts))
+    print(output(_differing(found), shares.rows(answers), list(map(_share, found)), notes, format, every))
     return 0
-
-
-def _figures(answers: Answers, format: Format) -> Iterator[str]:
-    """Yield the tables of figures 1 and 8."""
-    for each in figure_1(answers):
-        title = f"Figure 1, {each.title}: how long at most one may use N of them ({each.of} answered)"
-        yield _titled(title, shares.availability_table(each), format)
-    for panel in figure_8(answers):
-        yield _titled(f"Figure 8, {panel.title} ({panel.of} answered)", shares.breakdown_table(panel), format)
 
 
 def _people(answers: Answers) -> str:
@@ -176,11 +163,6 @@ def _share(each: Compared) -> dict[str, Any]:
         "paper": each.paper_text,
         "differs": None if each.differs is None else formats.yes(each.differs),
     }
-
-
-def _titled(title: str, rows: Sequence[dict[str, Any]], format: Format) -> str:
-    heading = f"### {prose(title, format)}" if format == "markdown" else f"{title}:"
-    return f"{heading}\n\n{render(rows, format)}"
 
 
 def _judged(answers: Answers) -> str:

@@ -364,27 +364,3 @@ def rows(answers: Answers) -> list[dict[str, Any]]:
     for panel in figure_8(answers):
         found += [row("figure 8", panel.column, each.choice, each.count) for each in panel.rows]
     return found
-
-
-def availability_table(found: Availability) -> list[dict[str, Any]]:
-    """Return figure 1 for one kind as a table for people: a row for each number of GPUs."""
-    columns = list(dict.fromkeys(row.choice for _, of_gpus in found.rows for row in of_gpus))
-    return [
-        {"GPUs": f"{gpus}{'+' if gpus == COUNTS[-1] else ''}"}
-        | dict.fromkeys(columns)
-        | {row.choice: shown(row.count.people) for row in of_gpus}
-        for gpus, of_gpus in found.rows
-    ]
-
-
-def breakdown_table(panel: Breakdown) -> list[dict[str, Any]]:
-    """Return a panel of figure 8 as a table for people."""
-    return [
-        {
-            "choice": row.choice,
-            "people": shown(row.count.people),
-            "percent": row.count.share and f"{row.count.share.value:.0f}",
-            "95 % interval": row.count.share and f"{row.count.share.low:.0f} to {row.count.share.high:.0f}",
-        }
-        for row in panel.rows
-    ]
