@@ -26,7 +26,7 @@ from repro import datafile, models
 from repro.cli import main
 from repro.commands import against as comparing
 from repro.commands.against import Against
-from repro.compare import bisect, candidate, upgrade
+from repro.compare import bisect, budget, candidate, upgrade
 from repro.compare.budget import SIDES, choose, chosen_within, features, forks, rounds, seconds_of_parts
 from repro.compare.candidate import Stack, build, differ, locked, pinned, requirements, this_stack
 from repro.compare.decision import FEWEST, FIRST_LOOK
@@ -344,7 +344,7 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
         append(results, each)
 
     monkeypatch.setattr(Results, "append", noted)
-    monkeypatch.setattr(upgrade, "FORKS", 2)
+    monkeypatch.setattr(budget, "FORKS", 2)
     passed: list[float] = []
     monkeypatch.setattr(upgrade, "time", Namespace(monotonic=lambda: time.monotonic() + sum(passed)))
     trial = Trial("pythia-1b", "tiny", "naive", "cpu", 1, steps=1)
@@ -371,7 +371,6 @@ def test_processes_take_turns_and_a_check_goes_on_where_it_stopped(
 
     done = after(600.0, said)
     assert not done.complete
-    assert done.left() == ["pair 2"]
     assert [len(done.samples(arm, trial)) for arm in ("before", "after")] == [2, 2]
     assert said[2:] == ["pair 1"]
     sample = done.samples("after", trial)[0]
@@ -606,13 +605,12 @@ def test_a_trial_ends_at_the_first_look_that_makes_it_clear(rehearsal: Callable[
         return on_gpus.of(trial, slower.get(trial.settings, 1.0) if arm == "after" else 1.0)
 
     on_gpus.measured = measured
-    left = on_gpus.check(pairs=20).left()
     same, slower, open_one = on_gpus.run(pairs=20).compared()
     assert (same.status, on_gpus.taken(0)) == ("unchanged", [FIRST_LOOK] * 2)
     assert not any(change.startswith("largest micro batch") for change in same.changes)
     assert (slower.status, on_gpus.taken(1)) == ("regressed", [FIRST_LOOK] * 2)
     assert (open_one.status, on_gpus.taken(2)) == ("inconclusive", [20, 20])
-    assert on_gpus.message == left == list(seconds_of_parts(on_gpus.trials, on_gpus.devices, 20))
+    assert on_gpus.message == list(seconds_of_parts(on_gpus.trials, on_gpus.devices, 20))
     first = on_gpus.events.index("before loads")
     assert on_gpus.events[first + 1] == "after loads", "both of them before one is timed"
 
@@ -653,9 +651,9 @@ def test_a_pair_that_was_interrupted_is_measured_anew_by_both_stacks(rehearsal: 
     on_gpus.measured = measured
     with pytest.raises(KeyboardInterrupt):
         on_gpus.run()
-    assert on_gpus.check().left() == ["pair 7", "pair 8", "pair 9"]
+    on_gpus.message.clear()
     [found] = on_gpus.run().compared()
-    assert on_gpus.check().left() == []
+    assert on_gpus.message == ["pair 7", "pair 8", "pair 9"]
     assert (found.judged and found.judged.samples, on_gpus.taken()) == (9, [10, 10])
 
 
@@ -666,7 +664,9 @@ def test_records_without_a_pair_count_for_none(rehearsal: Callable[..., Rehearsa
         path = on_gpus.folder / arm / TRIALS
         rows = [json.loads(line) | {"pair": None} for line in path.read_text().splitlines()]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert on_gpus.check().left() == [f"pair {number + 1}" for number in range(FEWEST)]
+    on_gpus.message.clear()
+    on_gpus.run()
+    assert on_gpus.message == [f"pair {number + 1}" for number in range(FEWEST)]
 
 
 def test_compare_of_a_checks_folders_gives_the_number_of_the_check(
@@ -770,26 +770,6 @@ def test_kernels_that_no_second_stack_gets_break_nothing_there(
     )
     assert candidate.left_behind(str(Path(__file__)), ours) == frozenset(), "a lock says what it has"
     assert candidate.left_behind("mamba-ssm==2.3.0", ours) == {"causal-conv1d"}
-
-
-def test_what_is_measured_already_is_no_part_of_the_time_that_is_announced(
-    rehearsal: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    on_gpus = rehearsal()
-
-    def interrupted(arm: str, trial: Trial, before: int) -> Record:
-        if arm == "after" and before == 2:
-            raise KeyboardInterrupt
-        return on_gpus.of(trial, 1.0)
-
-    def announced(code: int, measured: Callable[[str, Trial, int], Record] = on_gpus.measured) -> str:
-        on_gpus.measured = measured
-        assert command(on_gpus, monkeypatch, "--pairs", "9") == code
-        return capsys.readouterr().err.splitlines()[0].partition("pythia-1b naive; ")[2]
-
-    assert re.fullmatch(r"about .* in all, by estimate", announced(130, interrupted))
-    assert re.fullmatch(r"about .* to go, by estimate; the rest was measured before", announced(0))
-    assert announced(0) == "all of it was measured before"
 
 
 @pytest.mark.parametrize(

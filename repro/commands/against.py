@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,11 +91,10 @@ def measure(asked: Against) -> int:
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
     seconds = seconds_of_parts(chosen, devices, pairs)
     check = Check(asked.out, chosen, stacks, devices, pairs, budget, Progress(seconds, 0.0, budget).tell_part)
-    left = check.left()
-    short = f"; --budget {asked.budget} will cut it short" if sum(seconds[part] for part in left) > budget else ""
+    short = f"; --budget {asked.budget} will cut it short" if sum(seconds.values()) > budget else ""
     say(
         f"{len(chosen)} of {len(candidates)} trials, at most {pairs} starts of each stack: {names}; "
-        f"{_time_text(seconds, left)}{short}"
+        f"about {duration(sum(seconds.values()))} in all, by estimate{short}"
     )
     notes: list[str] = []
 
@@ -153,16 +152,6 @@ def _carried(
             raise UserError(f"{text}; name other --models or --methods")
         say(f"left out {text}")
     return [trial for trial in candidates if trial not in lost]
-
-
-def _time_text(seconds: Mapping[str, float], left: Sequence[str]) -> str:
-    """Return how long the remaining parts of a check take, of all its parts."""
-    if not left:
-        return "all of it was measured before"
-    about = f"about {duration(sum(seconds[part] for part in left))}"
-    if len(left) == len(seconds):
-        return f"{about} in all, by estimate"
-    return f"{about} to go, by estimate; the rest was measured before"
 
 
 def _note(asked: Against, check: Check) -> str:

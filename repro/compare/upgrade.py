@@ -74,14 +74,6 @@ class Check:
         self._sample()
         return self.compared()
 
-    def left(self) -> list[str]:
-        """Return the names of the parts still to be measured, of which a clear answer makes the last ones unnecessary.
-        Raises UserError where the folder holds a check of other stacks."""
-        self._refuse_others()
-        searches = [search_of(arm) for arm in SIDES if self._unsearched(arm)]
-        first = 0 if searches else min(self._waiting().values(), default=self.pairs)
-        return searches + [pair_of(number) for number in range(first, self.pairs)]
-
     def compared(self) -> list[Compared]:
         """Compare every trial, by what is measured so far."""
         return [self._compare(trial) for trial in self.trials]
