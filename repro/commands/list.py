@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import models
@@ -13,9 +13,9 @@ from ..machine.nvml import visible_devices
 from ..paper.arithmetic import training_flops
 from ..paper.gpus import Gpu, catalogue
 from ..paper.settings import NAIVE, search_space
-from ..printout import add_output, people
+from ..printout import Column, add_output, data, people, shown
 
-Rows = list[dict[str, Any]]
+Listed = tuple[str, Sequence[Column], Sequence[Any]]  # a sentence, and a table
 
 # The source of each recipe that is not the paper's.
 _OTHERS = {
@@ -31,83 +31,49 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    answer, rows = _LISTS[given.what]()
+    answer, columns, rows = _LISTS[given.what]()
     if given.format in FOR_MACHINES:
-        print(render(rows, given.format))
+        print(render(data(columns, rows), given.format))
     else:
-        print(people(answer, [_shown(row) for row in rows], [], given.format, given.all))
+        print(people(answer, shown(columns, rows), [], given.format, given.all))
     return 0
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        _HEADINGS.get(key, key): _TEXTS[key](value) if key in _TEXTS else value
-        for key, value in row.items()
-        if key != "model"  # which its id names as well
-    }
-
-
-_HEADINGS = {
-    "flops_per_example": "FLOPs an example",
-    "training_flops": "FLOPs in all",
-    "gpu": "GPU",
-    "paper_name": "in the paper",
-    "compute_capability": "capability",
-    "memory_gb": "GB",
-    "fp32_tflops": "fp32 TFLOP/s",
-    "tf32_tflops": "TF32",
-    "fp16_tflops": "fp16",
-    "bf16_tflops": "bf16",
-    "bandwidth_gb_s": "GB/s",
-    "board_power_w": "W",
-    "on_1_gpu": "on 1 GPU",
-}
-_TEXTS: dict[str, Callable[[Any], str]] = {
-    "parameters": "{:,}".format,
-    "flops_per_example": "{:.4g}".format,
-    "training_flops": "{:.3g}".format,
-}
-
-
-def _recipes() -> tuple[str, Rows]:
-    found = [(id, models.find(id)) for id in (*models.IDS, *models.OTHERS)]
-    return f"{len(found)} recipes, {len(models.IDS)} of them the paper's.", [
-        {
-            "of": _OTHERS.get(id, "paper"),
-            "id": id,
-            "model": recipe.name,
-            "batch_size": recipe.batch_size,
-            "training_steps": recipe.training_steps,
-            "precision": recipe.precision,
-            "optimizer": recipe.optimizer.name,
-            "parameters": recipe.parameters,
-            "flops_per_example": recipe.flops_per_example,
-            "training_flops": training_flops(recipe),
-        }
-        for id, recipe in found
+def _recipes() -> Listed:
+    found = [models.find(id) for id in (*models.IDS, *models.OTHERS)]
+    columns = [
+        Column("of", lambda recipe: _OTHERS.get(recipe.id, "paper"), "of"),
+        Column("id", lambda recipe: recipe.id, "id"),
+        Column("model", lambda recipe: recipe.name),
+        Column("batch_size", lambda recipe: recipe.batch_size, "batch_size"),
+        Column("training_steps", lambda recipe: recipe.training_steps, "training_steps"),
+        Column("precision", lambda recipe: recipe.precision, "precision"),
+        Column("optimizer", lambda recipe: recipe.optimizer.name, "optimizer"),
+        Column("parameters", lambda recipe: recipe.parameters, "parameters", lambda it, _: f"{it:,}"),
+        Column("flops_per_example", lambda it: it.flops_per_example, "FLOPs an example", lambda it, _: f"{it:.4g}"),
+        Column("training_flops", training_flops, "FLOPs in all", lambda it, _: f"{it:.3g}"),
     ]
+    return f"{len(found)} recipes, {len(models.IDS)} of them the paper's.", columns, found
 
 
-def _gpus() -> tuple[str, Rows]:
+def _gpus() -> Listed:
     here = _here()
     known = sorted(catalogue(), key=lambda gpu: (gpu not in here, not gpu.paper_name))
-    return f"{len(known)} GPUs are known, those here and the paper's first; TFLOP/s are dense.", [
-        {
-            "gpu": gpu.name,
-            "paper_name": gpu.paper_name,
-            "generation": gpu.generation,
-            "compute_capability": ".".join(map(str, gpu.compute_capability)),
-            "memory_gb": gpu.memory_gb,
-            "fp32_tflops": gpu.fp32_tflops,
-            "tf32_tflops": gpu.tf32_tflops,
-            "fp16_tflops": gpu.fp16_tflops,
-            "bf16_tflops": gpu.bf16_tflops,
-            "bandwidth_gb_s": gpu.bandwidth_gb_s,
-            "board_power_w": gpu.board_power_w,
-            "here": here.count(gpu) or None,
-        }
-        for gpu in known
+    columns = [
+        Column("gpu", lambda gpu: gpu.name, "GPU"),
+        Column("paper_name", lambda gpu: gpu.paper_name, "in the paper"),
+        Column("generation", lambda gpu: gpu.generation, "generation"),
+        Column("compute_capability", lambda gpu: ".".join(map(str, gpu.compute_capability)), "capability"),
+        Column("memory_gb", lambda gpu: gpu.memory_gb, "GB"),
+        Column("fp32_tflops", lambda gpu: gpu.fp32_tflops, "fp32 TFLOP/s"),
+        Column("tf32_tflops", lambda gpu: gpu.tf32_tflops, "TF32"),
+        Column("fp16_tflops", lambda gpu: gpu.fp16_tflops, "fp16"),
+        Column("bf16_tflops", lambda gpu: gpu.bf16_tflops, "bf16"),
+        Column("bandwidth_gb_s", lambda gpu: gpu.bandwidth_gb_s, "GB/s"),
+        Column("board_power_w", lambda gpu: gpu.board_power_w, "W"),
+        Column("here", lambda gpu: here.count(gpu) or None, "here"),
     ]
+    return f"{len(known)} GPUs are known, those here and the paper's first; TFLOP/s are dense.", columns, known
 
 
 def _here() -> list[Gpu | None]:
@@ -118,19 +84,18 @@ def _here() -> list[Gpu | None]:
         return []
 
 
-def _settings() -> tuple[str, Rows]:
+def _settings() -> Listed:
     alone, searched = set(search_space(1)), search_space(2)
-    return f"{len(searched)} combinations of the paper's methods are searched, after naive settings.", [
-        {
-            "settings": settings.id,
-            "free_lunch": yes(settings.free_lunch),
-            "checkpointing": yes(settings.checkpointing),
-            "sharding": settings.sharding,
-            "offloading": yes(settings.offloading),
-            "on_1_gpu": yes(settings == NAIVE or settings in alone),
-        }
-        for settings in [NAIVE, *searched]
+    columns = [
+        Column("settings", lambda settings: settings.id, "settings"),
+        Column("free_lunch", lambda settings: yes(settings.free_lunch), "free_lunch"),
+        Column("checkpointing", lambda settings: yes(settings.checkpointing), "checkpointing"),
+        Column("sharding", lambda settings: settings.sharding, "sharding"),
+        Column("offloading", lambda settings: yes(settings.offloading), "offloading"),
+        Column("on_1_gpu", lambda settings: yes(settings == NAIVE or settings in alone), "on 1 GPU"),
     ]
+    answer = f"{len(searched)} combinations of the paper's methods are searched, after naive settings."
+    return answer, columns, [NAIVE, *searched]
 
 
-_LISTS: dict[str, Callable[[], tuple[str, Rows]]] = {"recipes": _recipes, "gpus": _gpus, "settings": _settings}
+_LISTS: dict[str, Callable[[], Listed]] = {"recipes": _recipes, "gpus": _gpus, "settings": _settings}
