@@ -20,7 +20,6 @@ from ..formats import (
     significant,
 )
 from ..formats import (
-    first as first_of,
 )
 from ..models.recipe import Recipe
 from ..money.days import DaysAsked, ModelDays, SettingsDays
@@ -214,10 +213,13 @@ def _beside(asked: _Asked, runs: Joined) -> int:
         if corrected:
             return _predicted(replace(asked, wanted=[each for each in asked.wanted if each.id in corrected]))
     if not found:
-        ran = first_of(sorted({f"{each.recipe} on {each.machine}" for each in runs.records}))
+        ran = dict[str, dict[str, None]]()
+        for each in runs.records:
+            ran.setdefault(each.machine, {})[each.recipe] = None
+        there = "; ".join(f"{', '.join(ran[machine])} on {machine}" for machine in sorted(ran))
         raise UserError(
             f"{runs.name} has no trial of these models that ran on {asked.where}{machine.gpus} x {asked.device}: it "
-            f"has {ran or 'none'}"
+            f"has {there or 'none'}"
         )
     if asked.format in FOR_MACHINES:
         print(render(rows, asked.format))
