@@ -19,8 +19,6 @@ from ..formats import (
     render,
     significant,
 )
-from ..formats import (
-)
 from ..models.recipe import Recipe
 from ..money.days import DaysAsked, ModelDays, SettingsDays
 from ..paper.custom_gpu import custom_gpu
@@ -216,10 +214,10 @@ def _beside(asked: _Asked, runs: Joined) -> int:
         ran = dict[str, dict[str, None]]()
         for each in runs.records:
             ran.setdefault(each.machine, {})[each.recipe] = None
-        there = "; ".join(f"{', '.join(ran[machine])} on {machine}" for machine in sorted(ran))
+        had = "; ".join(f"{', '.join(ran[name])} on {name}" for name in sorted(ran))
         raise UserError(
             f"{runs.name} has no trial of these models that ran on {asked.where}{machine.gpus} x {asked.device}: it "
-            f"has {there or 'none'}"
+            f"has {had or 'none'}"
         )
     if asked.format in FOR_MACHINES:
         print(render(rows, asked.format))
