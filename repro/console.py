@@ -134,12 +134,11 @@ def folded(text: str, width: int) -> str:
     Tables, which are blocks with a line of dashes, stay as they are."""
     blocks = re.split(r"(\n{2,})", text)
     return "".join(
-        each if _is_table(each) else re.sub(".+", lambda line: _fold(line[0], width), each) for each in blocks
+        each if _TABLE.search(each) else re.sub(".+", lambda line: _fold(line[0], width), each) for each in blocks
     )
 
 
-def _is_table(block: str) -> bool:
-    return re.search(r"^-[- ]*$", block, re.MULTILINE) is not None
+_TABLE = re.compile("^-[- ]*$", re.MULTILINE)
 
 
 def _fold(line: str, width: int) -> str:

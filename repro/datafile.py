@@ -203,10 +203,9 @@ def read_toml(file: Path, option: str, expected: str) -> dict[str, Any]:
         raise UserError(f"{option} {file}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{option} {file}: not TOML ({error})") from None
-    except RecursionError:
-        raise UserError(f"{option} {file}: nested too deep, expected {expected}") from None
-    except (OverflowError, ValueError):  # Python limits the digits of an int, TOML does not
-        raise UserError(f"{option} {file}: a number has too many digits, expected {expected}") from None
+    except (RecursionError, OverflowError, ValueError):  # Python limits the digits of an int, TOML does not
+        much = "nested too deep, or a number has too many digits"
+        raise UserError(f"{option} {file}: {much}, expected {expected}") from None
     return found
 
 

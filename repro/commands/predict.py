@@ -167,29 +167,22 @@ def _predicted(asked: _Asked) -> int:
     else:
         answer = _sentence(found[0][1], found[0][0])
     first = several and not asked.every
-    lines = [each for _, group in found for each in (group[:1] if first else _feasible(group))]
+    trained = [group[:1] if first else [each for each in group if each.feasible] or group[:1] for _, group in found]
+    lines = [each for group in trained for each in group]
     signs = report.signs(each.origin for each in lines)
     notes = [f"Days are predicted for {listing(list(sources))}{f'; {signs}' if signs else ''}."]
     if first:
         notes.append("The fastest settings of each model are shown: --all shows all settings of each.")
-    elif reasons := listing([*filter(None, (_infeasible(group) for _, group in found))]):
-        notes.append(f"Infeasible: {reasons}.")
+    else:  # of what does not train with any settings the answer says why
+        forecasts = [[each.forecast for each in group if each.forecast] for _, group in found if group[0].feasible]
+        if reasons := listing([*filter(None, map(report.reasons, forecasts))]):
+            notes.append(f"Infeasible: {reasons}.")
     if isinstance(machine.gpu, CustomGpu):
         notes.append(machine.gpu.note)
     elif not several and found[0][1][0].bounds:
         notes.append("8 of 10 unseen cells and trials lie in such an interval as is in brackets.")
     print(people(answer, _lines(lines, several), notes, asked.format, asked.every))
     return 0
-
-
-def _feasible(group: Sequence[SettingsDays]) -> Sequence[SettingsDays]:
-    """Return the settings that train, or the first of those of which none does."""
-    return [each for each in group if each.feasible] or group[:1]
-
-
-def _infeasible(group: Sequence[SettingsDays]) -> str:
-    """Return why some settings do not train; empty where all do, or none, of which the answer says why."""
-    return report.reasons([each.forecast for each in group if each.forecast]) if group[0].feasible else ""
 
 
 def _beside(asked: _Asked, runs: Joined) -> int:
