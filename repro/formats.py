@@ -7,7 +7,6 @@ import csv
 import io
 import itertools
 import json
-import math
 import os
 import re
 import shlex
@@ -182,12 +181,9 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
-_FIGURES = 3  # significant figures of a prediction
-
-
 def rough(value: float) -> float:
     """Round a value to the significant figures of a prediction."""
-    return float(f"{value:.{_FIGURES}g}")
+    return float(f"{value:.3g}")
 
 
 def half_up(value: float, places: int) -> float:
@@ -196,46 +192,6 @@ def half_up(value: float, places: int) -> float:
     if not abs(value) < 1e15:
         return value
     return float(Decimal(f"{value:.15g}").quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
-
-
-def sum_read(sum_: float) -> float:
-    """Round a sum of money to the digits that are printed."""
-    return half_up(sum_, _places(sum_))
-
-
-def days_read(days: float) -> float:
-    """Round days to the digits that are printed: whole days, below 10 two figures."""
-    return half_up(days, 0 if days >= 10 else 1 - math.floor(math.log10(days)))
-
-
-def money_text(sum_: float, currency: str, exact: bool = False) -> str:
-    """Format a sum of money; `exact` in all its digits, so that rounding moves neither a limit nor what exceeds it to
-    the other side."""
-    rounded = sum_read(sum_)
-    return f"{sum_:,.15g} {currency}" if exact and rounded != sum_ else f"{rounded:,.{_places(sum_)}f} {currency}"
-
-
-def short_days(days: float, exact: bool = False) -> str:
-    """Format days; `exact` like `money_text`."""
-    number = f"{days:,.6g}" if exact and days_read(days) != days else _days(days)
-    return f"{number} day{'' if number == '1' else 's'}"
-
-
-def deadline_text(days: float) -> str:
-    """Format a deadline; below a day in a smaller unit, such as 20 h."""
-    if days >= 1 or days_read(days) == days:
-        return short_days(days, exact=True)
-    seconds = round(days * SECONDS_A_DAY, 6)
-    unit, name = next((each for each in ((3600, "h"), (60, "min")) if seconds % each[0] == 0), (1, "s"))
-    return f"{seconds / unit:,.15g} {name}"
-
-
-def _places(sum_: float) -> int:
-    return 0 if abs(sum_) >= 100 else 2
-
-
-def _days(days: float) -> str:
-    return f"{days_read(days):,.15g}"
 
 
 def _numeric(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
@@ -302,17 +258,9 @@ SMALLEST, LARGEST = 10.0**-_DIGITS, 10.0**_DIGITS
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": SECONDS_A_DAY}
 _LONGEST = 36_500 * SECONDS_A_DAY  # a century
 _AMOUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-_BYTES = {
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
+_BYTES = {"b": 1}
+for _power, _prefix in enumerate("kmgt", 1):
+    _BYTES |= {f"{_prefix}b": 1000**_power, f"{_prefix}ib": 1024**_power}
 
 _NETWORK = {"Gb/s": 1e9 / 8, "Gbit/s": 1e9 / 8, "Gbps": 1e9 / 8, "Mb/s": 1e6 / 8, "Mbit/s": 1e6 / 8, "GB/s": 1e9}
 
@@ -320,7 +268,7 @@ _NETWORK = {"Gb/s": 1e9 / 8, "Gbit/s": 1e9 / 8, "Gbps": 1e9 / 8, "Mb/s": 1e6 / 8
 def seconds(text: str, option: str) -> float:
     """Parse a duration such as `90s`, `30m`, `4h` or `2d`. Raises UserError for a bare number, whose unit is unclear,
     and for more than a century."""
-    found = _parse(text, option, _SECONDS, "a positive duration such as 90s, 30m or 4h")
+    found = parse_unit(text, option, _SECONDS, "a positive duration such as 90s, 30m or 4h")
     if found > _LONGEST:
         raise UserError(f"{option} {text}: expected a positive duration of at most {_LONGEST // _SECONDS['d']}d")
     return found
@@ -329,7 +277,7 @@ def seconds(text: str, option: str) -> float:
 def bytes_(text: str, option: str) -> int:
     """Parse a size such as `2GiB`, `512MiB` or `80GB`. Raises UserError for a bare number, whose unit is unclear."""
     expected = "a positive size such as 512MiB, 2GiB or 80GB"
-    found = int(_parse(text, option, _BYTES, expected))
+    found = int(parse_unit(text, option, _BYTES, expected))
     if not found:
         raise UserError(f"{option} {text}: expected {expected}")
     return found
@@ -364,22 +312,9 @@ def end_of(code: int) -> str:
     return f"was killed by {name}{reason}"
 
 
-def parse_days(text: str, option: str) -> float:
-    """Parse a duration such as `30d` or `12h`, and return days."""
-    return _parse(text, option, _SECONDS, "a positive duration such as 30d or 12h") / _SECONDS["d"]
-
-
-def budget(text: str, option: str) -> float:
-    """Parse a sum above 0, also as `40,000` or `40k`. Not for sums that may be small, such as the rent per hour: 1,250
-    may mean one and a quarter there."""
-    expected = "a sum above 0 such as 40000, 40,000 or 40k, without a currency"
-    grouped = re.fullmatch(r"\s*[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?\s*", text)
-    return _parse(text.replace(",", "") if grouped else text, option, {"": 1, "k": 1000}, expected)
-
-
 def amount(text: str, option: str) -> float:
     """Parse a number of tokens, images or epochs: 300000, 1.28M, 20B, 1.5T."""
-    return _parse(text, option, _AMOUNTS, "a number such as 90, 1.28M or 20B")
+    return parse_unit(text, option, _AMOUNTS, "a number such as 90, 1.28M or 20B")
 
 
 def quantity(text: str, units: Mapping[str, float]) -> float:
@@ -438,23 +373,6 @@ def number(text: str, place: str) -> float | None:
     return float(text)
 
 
-def interval(text: str, option: str) -> Interval:
-    """Parse `0.13`, or `0.10..0.16` for an uncertain number, whose value is the middle."""
-    return bounds(text, f"{option} {text}", "a number from 0 up in plain digits such as 0.13, or bounds as 0.10..0.16")
-
-
-def bounds(text: str, place: str, expected: str) -> Interval:
-    """Parse like `interval`; `place` and `expected` are for the error, such as of a sum before its currency."""
-    low, dots, high = text.strip().partition("..")
-    least = number(low, place)
-    most = number(high, place) if dots else least
-    if least is None or most is None:
-        raise UserError(f"{place}: expected {expected}")
-    if least > most:
-        raise UserError(f"{place}: expected the lower bound first, {high}..{low}")
-    return Interval((least + most) / 2, least, most)
-
-
 def _shell_word(word: str) -> str:
     if _printable(word) == word:
         return shlex.quote(word)
@@ -468,7 +386,8 @@ def _printable(word: str) -> str:
     return "".join(char if visible(char) == char else "".join(map(r"\x{:02x}".format, char.encode())) for char in text)
 
 
-def _parse(text: str, option: str, units: dict[str, int], expected: str) -> float:
+def parse_unit(text: str, option: str, units: dict[str, int], expected: str) -> float:
+    """Parse a number above 0 with one of these units, in any case. Raises UserError with what was `expected`."""
     place = f"{option} {text}"
     found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", text.lower())
     value = number(found[1], place) if found else None

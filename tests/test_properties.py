@@ -30,7 +30,7 @@ from repro.datafile import NotAsDeclaredError, expected_folder, parse
 from repro.formats import Interval
 from repro.lab.specification import lab_runs
 from repro.models import specification
-from repro.money import prices
+from repro.money import amounts, prices
 from repro.paper import tables
 from repro.paper.gpus import catalogue
 from repro.paper.measured_days import measured_days
@@ -69,13 +69,12 @@ def refusal_of(call: Callable[[], object]) -> str | None:
 PARSERS: dict[str, Callable[[str], object]] = {
     "seconds": lambda text: formats.seconds(text, "--budget"),
     "bytes": lambda text: formats.bytes_(text, "--memory"),
-    "days": lambda text: formats.parse_days(text, "--deadline"),
-    "budget": lambda text: formats.budget(text, "--budget"),
+    "budget": lambda text: amounts.budget(text, "--budget"),
     "amount": lambda text: formats.amount(text, "--tokens"),
     "network": lambda text: formats.network(text, "--network"),
     "count": lambda text: formats.count(text, "--steps"),
-    "interval": lambda text: formats.interval(text, "--pue"),
-    "money": lambda text: prices.amount(text, "--rent", "USD"),
+    "interval": lambda text: amounts.interval(text, "--pue"),
+    "money": lambda text: amounts.amount(text, "--rent", "USD"),
     "gpus": lambda text: parse_gpus(text, 4),
     "settings": Settings.parse,
     "models": specification.split,

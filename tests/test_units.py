@@ -7,6 +7,7 @@ import pytest
 from repro import formats
 from repro.console import UserError
 from repro.formats import Interval
+from repro.money import amounts
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,6 @@ from repro.formats import Interval
 )
 def test_a_duration_is_so_many_of_its_unit(given: str, seconds: float) -> None:
     assert formats.seconds(given, "--budget") == seconds
-    assert formats.parse_days(given, "--deadline") == seconds / 86_400
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,18 @@ def test_a_duration_is_reported_in_the_unit_in_which_it_is_short(seconds: float,
     ],
 )
 def test_of_bounds_the_middle_counts(given: str, read: Interval) -> None:
-    assert formats.interval(given, "--electricity") == read
+    assert amounts.interval(given, "--electricity") == read
 
 
 @pytest.mark.parametrize("given", ["3..", "..3", "1..2..3", "-1", "1e3", "", "1_0", "½"])
 def test_what_is_no_number_and_no_bounds_is_refused(given: str) -> None:
     with pytest.raises(UserError, match=r"expected a number from 0 up in plain digits such as 0.13, or bounds"):
-        formats.interval(given, "--electricity")
+        amounts.interval(given, "--electricity")
 
 
 def test_bounds_in_the_wrong_order_are_reported_in_the_right_one() -> None:
     with pytest.raises(UserError, match=r"^--electricity 0\.2\.\.0\.1: expected the lower bound first, 0\.1\.\.0\.2$"):
-        formats.interval("0.2..0.1", "--electricity")
+        amounts.interval("0.2..0.1", "--electricity")
 
 
 def test_a_number_has_up_to_20_digits_on_either_side_of_the_point() -> None:

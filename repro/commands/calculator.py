@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 from .. import formats
 from ..console import UserError
-from ..formats import DAYS_A_YEAR, Interval, money_text
+from ..formats import DAYS_A_YEAR, Interval
+from ..money.amounts import amount, check, interval, money_text
 from ..money.breakeven import NOTHING, ONE, Case, Computed, comment_cases, first_run, its, its_rate, lifespan_years
-from ..money.prices import PriceList, amount, check, price_list, worth
+from ..money.prices import PriceList, price_list, worth
 from ..printout import Column, finite, screen
 
 _MOST_KILOWATTS = 100  # larger values are probably meant in watts
@@ -72,7 +73,7 @@ def _rate(place: str, currency: str, unit: str, prices: PriceList) -> float:
 def main(given: argparse.Namespace) -> int:
     """Print when owning beats renting: the comment's own sum, or that of the inputs given."""
     unit, prices = read_currency(given.currency), price_list(given.prices)
-    grams = None if given.co2 is None else formats.interval(given.co2, "--co2")
+    grams = None if given.co2 is None else interval(given.co2, "--co2")
     inputs = [getattr(given, name) for name in _INPUTS if name != "co2"]
     if unit == "USD" and not any([*inputs, given.electricity, given.storage]):
         rows = comment_cases()
@@ -117,7 +118,7 @@ def _of_inputs(given: argparse.Namespace, unit: str, prices: PriceList) -> Compu
 
     def number(name: str, otherwise: Interval) -> Interval:
         text = getattr(given, name)
-        return otherwise if text is None else formats.interval(text, f"--{name}")
+        return otherwise if text is None else interval(text, f"--{name}")
 
     case = Case(
         machine=sum_("machine", comment.case.machine),

@@ -9,8 +9,10 @@ from datetime import date
 
 from .. import command, formats
 from ..console import UserError, say
-from ..formats import DAYS_A_YEAR, add_format, count_if_given, listing, significant
+from ..formats import DAYS_A_YEAR, SECONDS_A_DAY, add_format, count_if_given, listing, significant
 from ..money import offers
+from ..money.amounts import budget as parse_budget
+from ..money.amounts import sum_read
 from ..money.breakeven import first_run, lifespan_years
 from ..money.days import DaysAsked, ModelDays, TrainingDays
 from ..money.measurements import UNKNOWN, Measurement
@@ -107,8 +109,8 @@ def main(given: argparse.Namespace) -> int:
 
 def _asked(given: argparse.Namespace) -> _Asked:
     terms = given.terms or "own"
-    budget = None if given.budget is None else formats.budget(given.budget, "--budget")
-    deadline = None if given.deadline is None else formats.parse_days(given.deadline, "--deadline")
+    budget = None if given.budget is None else parse_budget(given.budget, "--budget")
+    deadline = None if given.deadline is None else formats.seconds(given.deadline, "--deadline") / SECONDS_A_DAY
     runs = 1 if given.runs is None else formats.count(given.runs, "--runs")
     gpus = count_if_given(given.gpus, "--gpus", most=_MOST_GPUS)
     unit, prices = read_currency(given.currency), price_list(given.prices)
@@ -307,4 +309,4 @@ def _columns(asked: _Asked, fitting: set[Offer]) -> list[Column]:
 
 
 def _sum(value: float | None, _: Offer) -> str | None:
-    return None if value is None else f"{formats.sum_read(value):,.15g}"
+    return None if value is None else f"{sum_read(value):,.15g}"

@@ -13,10 +13,10 @@ from ..formats import (
     FOR_MACHINES,
     Format,
     counted,
-    deadline_text,
     path,
     render,
 )
+from ..money.amounts import deadline_text
 from ..money.days import DaysAsked
 from ..printout import add_output, data, output, people
 from ..printout import shown as shown_rows

@@ -12,8 +12,9 @@ from datetime import date
 from typing import Literal
 
 from ..console import UserError
-from ..formats import DAYS_A_YEAR, Interval, days_read, deadline_text, half_up, money_text, short_days, sum_read
+from ..formats import DAYS_A_YEAR, Interval, half_up
 from ..paper.gpus import CustomGpu, find
+from .amounts import days_read, deadline_text, money_text, short_days, sum_read
 from .breakeven import NOTHING, first_run, lifespan_years
 from .days import TrainingDays
 from .prices import PriceList, Rental, machine_price, serving, worth

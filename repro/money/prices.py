@@ -25,7 +25,7 @@ from ..datafile import (
     read_toml,
     table,
 )
-from ..formats import Interval, bounds, seconds
+from ..formats import seconds
 from ..paper.gpus import OfGpus, by_name, find, known_gpu
 
 Terms = Literal["on-demand", "reserved", "spot"]
@@ -165,15 +165,6 @@ class Rate:
             raise ContradictionError("to", "another currency than from")
 
 
-def check(code: str, place: str) -> str:
-    """Return a currency's code. Raises UserError, naming the place, where it is not three capital letters."""
-    if re.fullmatch("[A-Z]{3}", code):
-        return code
-    is_lower = re.fullmatch("[A-Za-z]{3}", code)
-    hint = f"did you mean {code.upper()}?" if is_lower else "expected three capital letters such as USD or EUR"
-    raise UserError(f"{place}: unknown currency {code!r}; {hint}")
-
-
 def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
     """Return the worth of one unit of `currency` in `to`; None without an exchange rate."""
     if currency == to:
@@ -184,15 +175,6 @@ def worth(currency: str, to: str, rates: Iterable[Rate]) -> float | None:
         if (rate.from_, rate.to) == (to, currency):
             return 1 / rate.rate
     return None
-
-
-def amount(text: str, option: str, currency: str) -> tuple[Interval, str]:
-    """Parse `0.69`, `0.13EUR` or `5000..6500 USD`: a sum, or bounds of one, and its currency, by default `currency`."""
-    found = re.fullmatch(r"(.*?)([A-Za-z]{3})?\s*", text, re.DOTALL)
-    assert found is not None
-    place = f"{option} {text}"
-    sum_ = bounds(found[1], place, "a sum in plain digits such as 8000, 0.13EUR or, with bounds, 7000..9000")
-    return sum_, check(found[2] or currency, place)
 
 
 def canonical_gpu(name: str, place: str) -> str:

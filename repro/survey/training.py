@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 from .. import models
-from ..formats import counted, deadline_text, listing, significant
+from ..formats import counted, listing, significant
+from ..money.amounts import deadline_text
 from ..money.days import DaysAsked, ModelDays, Origin
 from ..paper.arithmetic import days_at_peak, training_flops
 from ..paper.gpus import by_name, peak_flops
