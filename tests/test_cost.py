@@ -13,7 +13,6 @@ from typing import Any, get_args
 import pytest
 
 from repro import models
-from repro.cli import parser
 from repro.console import UserError
 from repro.formats import Interval
 from repro.money.days import DaysAsked, ModelDays, TrainingDays
@@ -52,15 +51,6 @@ def test_the_sentence_names_machine_price_days_and_rule() -> None:
     )
 
 
-@pytest.mark.parametrize("words", ["vit", "pythia-1b --terms either --electricity 0.2", "mamba --gpu A100", ""])
-def test_an_answer_fits_a_screen(words: str) -> None:
-    sentence, table, notes = repro("cost", *words.split()).stdout.strip().split("\n\n")
-    assert (sentence.count("\n"), sentence[-1]) == (0, ".")
-    assert max(map(len, table.splitlines())) <= 100
-    assert len(notes.splitlines()) <= 3
-    assert all(note.count(". ") == 0 for note in notes.splitlines())
-
-
 def test_rows_beyond_twenty_wait_for_all(tmp_path: Path) -> None:
     file = prices(tmp_path, "".join(gpu_table(name) for name in ("RTX 4090", "L40S", "A40", "RTX 5090")))
     asked = (*TRUE, "--prices", file, "--terms", "rent")
@@ -69,26 +59,6 @@ def test_rows_beyond_twenty_wait_for_all(tmp_path: Path) -> None:
     assert rows > 20
     assert few[2] == f"{rows - 20} more rows: --all shows all."
     assert [sum(line[0].isdigit() for line in table.splitlines()) for table in (few[1], every[1])] == [20, rows]
-
-
-def test_help_fits_and_options_are_few() -> None:
-    found = parser("cost")
-    assert found.format_help().count("\n") <= 80
-    named = [each for each in found._actions if each.option_strings]
-    assert len(named) - len(["--help"]) == 24
-
-
-@pytest.mark.parametrize(
-    ("old", "now"),
-    [
-        ("recommend --model vit", "recommend is cost MODEL now"),
-        ("rent", "rent is cost MODEL --terms rent now"),
-        ("breakeven", "breakeven is cost without a model, or cost MODEL --terms either now"),
-        ("scaling --model vit --gpu H100", "scaling is cost MODEL --gpu NAME now"),
-    ],
-)
-def test_an_old_command_names_the_new_one(old: str, now: str) -> None:
-    assert now in refusal(*old.split())
 
 
 # --- Section 4.1 ---
