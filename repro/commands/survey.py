@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from .. import command, formats, models
+from .. import command, models
 from ..console import UserError, markdown, say
 from ..formats import (
     FOR_MACHINES,
@@ -133,7 +132,9 @@ def _questions(format: Format) -> int:
 def _shares(format: Format, answers: Answers, every: bool) -> int:
     found = compared(answers)
     notes = [_people(answers), _judged(answers), _rounding(answers)]
-    print(output(_differing(found), shares.rows(answers), list(map(_share, found)), notes, format, every))
+    rows = shares.counted(answers)
+    seen = shown_rows(shares.COLUMNS, [row for row in rows if row.share])
+    print(output(_differing(found), data(shares.COLUMNS, rows), seen, notes, format, every))
     return 0
 
 
@@ -151,18 +152,6 @@ def _differing(found: Sequence[Compared]) -> str:
     listed = f": {'; '.join(differing)}" if differing else ""
     verb = "differs" if len(differing) == 1 else "differ"
     return f"Of {counted(len(held), 'share')} that the paper prints, {len(differing)} {verb}{listed}."
-
-
-def _share(each: Compared) -> dict[str, Any]:
-    value = each.value
-    return {
-        "share": each.what,
-        "people": each.count.text,
-        "percent": value and f"{value.value:.0f}",
-        "95 % interval": value and f"{value.low:.0f} to {value.high:.0f}",
-        "paper": each.paper_text,
-        "differs": None if each.differs is None else formats.yes(each.differs),
-    }
 
 
 def _judged(answers: Answers) -> str:
@@ -254,7 +243,7 @@ def _page(
         Table("who can train what", shown_rows(training.COLUMNS, reached)),
         Bullets(_reach_notes(answers, asked)),
         Heading("The paper's shares, counted again", "shares", "Shares"),
-        Table("shares", [_share(each) for each in found]),
+        Table("shares", shown_rows(shares.COLUMNS, [row for row in shares.counted(answers) if row.share])),
         Bullets(_share_notes(found, answers)),
         Heading("Figures", "figures"),
         *figures(answers, reached),

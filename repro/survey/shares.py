@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import erfc, exp, log, sqrt
-from typing import Any
 
-from ..formats import Interval
+from ..formats import Interval, yes
 from ..paper.tables import quantities
+from ..printout import Column
 from .answers import AUTHORS_PEOPLE, BUDGETS, Answers, Person
 from .counts import BASE, Count, Z, fisher, holm, shown
 from .questions import (
@@ -338,29 +338,61 @@ def most_gpus(answers: Answers, kinds: Sequence[str], share: float, at_least: st
     return best
 
 
-def rows(answers: Answers) -> list[dict[str, Any]]:
-    """Return all of it as rows for programs."""
+@dataclass(frozen=True)
+class Counted:
+    """A row of the output: a share of the paper's, or a choice of figure 1 or 8."""
 
-    def row(part: str, question: str, choice: str, count: Count, more: Compared | None = None) -> dict[str, Any]:
-        value = more.value if more else count.share
-        return {
-            "part": part,
-            "question": question,
-            "choice": choice,
-            "people": shown(count.people),
-            "of": shown(count.of),
-            "percent": value and round(value.value, 3),
-            "low": value and round(value.low, 3),
-            "high": value and round(value.high, 3),
-            "paper": more and more.paper_text,
-            "differs": more and more.differs,
-            "note": (more and more.note) or None,
-        }
+    part: str
+    question: str
+    choice: str
+    count: Count
+    share: Compared | None = None
 
-    found = [row("share", each.claim, each.what, each.count, each) for each in compared(answers)]
+    @property
+    def value(self) -> Interval | None:
+        return self.share.value if self.share else self.count.share
+
+
+def counted(answers: Answers) -> list[Counted]:
+    """Return all of it, the shares first."""
+    found = [Counted("share", each.claim, each.what, each.count, each) for each in compared(answers)]
     for availability in figure_1(answers):
         for gpus, of_gpus in availability.rows:
-            found += [row("figure 1", f"{availability.kind}_{gpus}", each.choice, each.count) for each in of_gpus]
+            question = f"{availability.kind}_{gpus}"
+            found += [Counted("figure 1", question, each.choice, each.count) for each in of_gpus]
     for panel in figure_8(answers):
-        found += [row("figure 8", panel.column, each.choice, each.count) for each in panel.rows]
+        found += [Counted("figure 8", panel.column, each.choice, each.count) for each in panel.rows]
     return found
+
+
+def _percent(take: Callable[[Interval], float]) -> Callable[[Counted], float | None]:
+    return lambda row: None if row.value is None else round(take(row.value), 3)
+
+
+def _yes_text(differs: bool | None, _: Counted) -> str | None:
+    return None if differs is None else yes(differs)
+
+
+COLUMNS = [
+    Column("part", lambda row: row.part),
+    Column("question", lambda row: row.question),
+    Column("choice", lambda row: row.choice, "share"),
+    Column("people", lambda row: shown(row.count.people), "people", lambda _, row: row.count.text),
+    Column("of", lambda row: shown(row.count.of)),
+    Column(
+        "percent",
+        _percent(lambda value: value.value),
+        "percent",
+        lambda it, row: row.value and f"{row.value.value:.0f}",
+    ),
+    Column(
+        "low",
+        _percent(lambda value: value.low),
+        "95 % interval",
+        lambda _, row: row.value and f"{row.value.low:.0f} to {row.value.high:.0f}",
+    ),
+    Column("high", _percent(lambda value: value.high)),
+    Column("paper", lambda row: row.share and row.share.paper_text, "paper"),
+    Column("differs", lambda row: row.share and row.share.differs, "differs", _yes_text),
+    Column("note", lambda row: (row.share and row.share.note) or None),
+]
