@@ -102,9 +102,9 @@ def compare_trial(
     before: Sequence[Record], after: Sequence[Record], obstacle: str = "", drift: float = DRIFT
 ) -> Compared:
     """Compare one trial by its records on both sides, oldest first, one for each process. It `broke` where it ran
-    before and runs in no process now, or fails in some where none failed before, for any reason; `fixed` is the
-    reverse. `obstacle` says why the machines cannot be compared. Processes that ran out of memory which another process
-    used are discarded. Times that were not interleaved may differ by `drift` without a change."""
+    before and runs in no process now, or fails in some where none failed before, for any reason; it is `fixed` where it
+    ran in none before. `obstacle` says why the machines cannot be compared. Processes that ran out of memory which
+    another process used are discarded. Times that were not interleaved may differ by `drift` without a change."""
     compared = Compared(_shown(before), _half(before), _half(after), "incomparable", obstacle)
     if obstacle:
         return compared
@@ -113,20 +113,16 @@ def compare_trial(
         if not kept:
             return replace(compared, reason=_all_discarded(side))
     ran = [[record for record in side if record.timed] for side in sides]
-    shares = [1 - len(runs) / len(side) for runs, side in zip(ran, sides, strict=True)]
     failed = [_failed(side) for side in sides]
     failures = f"before, {failed[0]}; after, {failed[1]}" if all(failed) else "".join(failed)
     if not any(ran):
         return replace(compared, reason=f"ran on neither side: {failed[1]}")
-    if not ran[1] or (shares[1] and not shares[0]):
+    if not ran[1] or (failed[1] and not failed[0]):
         return replace(compared, status="broke", reason=failures)
     if not ran[0]:
         return replace(compared, status="fixed", reason=failures)
     found = _of_what_ran(compared, ran, drift)
-    if not failures:
-        return found
-    more = "fails more often: " if shares[1] > shares[0] else ""
-    return replace(found, status=_beside(found, *shares), reason=f"{more}{failures}; {found.reason}")
+    return replace(found, reason=f"{failures}; {found.reason}") if failures else found
 
 
 def _of_what_ran(compared: Compared, ran: Sequence[Sequence[Record]], drift: float) -> Compared:
@@ -177,15 +173,6 @@ def _of_one_size(found: Compared, size: int, before: Mapping[int, int], after: M
         reason = f"a smaller micro batch more often: {reason}"
         status = "inconclusive" if status in ("unchanged", "improved") else status
     return replace(found, status=status, reason=f"{reason}; {found.reason}", changes=(*found.changes, *changed))
-
-
-def _beside(found: Compared, before: float, after: float) -> Status | OneSided:
-    """Return the status of a trial that runs on both sides and failed in these shares of their processes. It is `fixed`
-    where it fails no more and did not become slower; where it fails more often it is not `unchanged` or `improved`."""
-    if found.judged and not after:
-        slower = found.judged.ratio > 1 + found.judged.allowance
-        return found.status if slower else "fixed"
-    return "inconclusive" if after > before and found.status in ("unchanged", "improved") else found.status
 
 
 def _failed(side: Sequence[Record]) -> str:
