@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import math
+import pickle
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from repro.released.results import Archive, read
 from repro.released.steps import every_setting, steps_of
 from tests import released_archive as released
 from tests.command_line import answer, refusal, repro
+from tests.survey_files import as_printed, authors_file
 
 IDS = Path(__file__).parent / "released_ids.csv"
 MODELS = {"convnext-xlarge-22k": "convnext"}
@@ -257,7 +259,7 @@ def test_a_cell_is_the_fastest_of_its_settings_rounded_as_the_authors_do(tmp_pat
 
 def test_tables_show_released_cells_with_a_sign_where_they_are_not_printed(whole: Path) -> None:
     found = repro("table", "1", "--measured", str(whole)).stdout
-    assert "Of the 144 cells of Table 1," in found
+    assert "Of the 144 cells of Table 1, the raw results give" in found
     assert "4≠" in found
     assert "2,788 settings of 2,952 have no result" in found
     assert "they were not measured here, and verify no cell" in found
@@ -285,3 +287,120 @@ def test_an_archive_of_another_commit_says_nothing_of_the_tables(tmp_path: Path)
     assert "Table 1 is not recomputed" in found.stdout
     assert "Results of no known setting: 164 of benchmark_step_time-002" in found.stdout
     assert "the ids are likely of another commit of the authors' code" in " ".join(found.stdout.split())
+
+
+# The other commands
+
+
+SECONDS = {"pythia-160m": 8, "pythia-410m": 25, "pythia-1b": 40, "pythia-2.8b": 200, "pythia-6.9b": 500}
+
+
+def searched(path: Path) -> Path:
+    """An archive in which all settings of Pythia on A100 have results, of which one is impossible."""
+    results = dict[str, bytes]()
+    settings = [each for each in every_setting() if each[0] in SECONDS and each[1] == "A100"]
+    for number, setting in enumerate(settings):
+        recipe, _, count, chosen = setting
+        slower = 2 if not chosen.free_lunch else 1.2 + number % 7 / 20 if chosen.saves_memory else 1
+        step = SECONDS[recipe] / count * slower
+        timed = released.timing(step, compile_disabled=chosen.id == "free_lunch+zero_1")
+        results |= released.results_of(setting, timed)
+    one = ("pythia-160m", "A100", 1, Settings(free_lunch=True))
+    results |= released.results_of(one, released.timing(0.5))
+    return released.write(path / "artifacts.tar", results)
+
+
+@pytest.fixture(scope="module")
+def of_a100(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return searched(tmp_path_factory.mktemp("searched"))
+
+
+def test_a_report_of_the_archive_begins_with_four_answers(of_a100: Path, tmp_path: Path) -> None:
+    done = repro("report", str(of_a100), "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "out" / "report.md").read_text()
+    for answers in (done.stdout, text):
+        begins = ("Do the printed", "How sure is", "Can they be true?", "What do the")
+        places = [answers.index(begin) for begin in begins]
+        assert places == sorted(places)
+    assert "5 of the 410 raw step times need more FLOP/s than the GPU has" in done.stdout
+    assert "Compiling had failed for 15 settings" in done.stdout
+    assert "2,542 settings have no result, which the tables leave out in silence" in done.stdout
+    assert "best-over-median" in done.stdout
+    assert "Gains of memory-saving settings** (released)" in text
+    assert "against median and worst** (released)" in text
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_claims_about_the_search_are_recomputed_and_no_cell_is_verified(of_a100: Path) -> None:
+    [one] = answer("claims", "best-over-median", "--measured", str(of_a100))
+    assert "released in 15 cells of A100" in one["reason"]
+    assert one["rows"][0]["file"] == "artifacts.tar"
+    [cells] = answer("claims", "table-1-cells", "--measured", str(of_a100))
+    assert cells["verdict"] == "needs_measurement"
+    [clock] = answer("claims", "timed-passes", "--measured", str(of_a100))
+    assert "410 are released by the authors" in clock["reason"]
+
+
+def test_an_audit_names_raw_steps_above_the_peak_and_what_the_queue_explains(of_a100: Path) -> None:
+    found = repro("audit", "--measured", str(of_a100)).stdout
+    assert "5 of the 410 raw step times need more FLOP/s than the GPU has; with the launch queue 4 of them are" in found
+    assert "possible, not Pythia-160M on 1 x A100 with free_lunch: 1308% of the peak." in found
+    rows = answer("audit", "--measured", str(of_a100))
+    assert len(rows) == 410
+    above = [row for row in rows if row["of_peak"] > 1]
+    assert {(row["settings"], row["origin"]) for row in above} == {("free_lunch", "released")}
+    assert above[1]["implied_true_days"] > above[1]["released_days"]
+    waiting = next(row for row in rows if row["settings"] == "free_lunch+zero_3")
+    assert waiting["implied_true_days"] == pytest.approx(waiting["released_days"])
+
+
+def test_predictions_are_validated_on_raw_steps_that_no_fit_has_seen(of_a100: Path) -> None:
+    found = repro("predict", "--validate", "--measured", str(of_a100)).stdout
+    assert "410 raw step times" in found
+    assert "nothing was fitted to them" in found
+    for which in ("Pythia-160M", "A100", "ZeRO, offloading", "free lunch alone", "timed uncompiled"):
+        assert which in found
+    row = answer("predict", "--validate", "--measured", str(of_a100))[0]
+    assert row["ratio"] == pytest.approx(row["predicted_authors_step_seconds"] / row["released_step_seconds"])
+
+
+def test_released_days_change_no_prediction(of_a100: Path) -> None:
+    words = ("predict", "--gpu", "A100", "--models", "pythia-1b")
+    alone, beside = answer(*words), answer(*words, "--measured", str(of_a100))
+    assert [{name: value for name, value in row.items() if name != "released_days"} for row in beside] == alone
+    assert beside[0]["released_days"] is not None
+    assert "released" in repro(*words, "--measured", str(of_a100)).stdout
+    cells = answer("predict", "--models", "pythia-1b", "--measured", str(of_a100))
+    there = {(row["table"], row["gpu"], row["gpus"]): row["released_days"] for row in cells}
+    assert there["4", "A100", 1] == pytest.approx(80 * 143000 / 86400)
+    assert there["4", "H100", 1] is None
+
+
+def test_an_archive_stands_beside_no_run(of_a100: Path) -> None:
+    for words in (("table", "1", "--measured"), ("claims", "--measured"), ("audit", "--measured")):
+        line = refusal(*words, str(of_a100), "--measured", "results/cpu-2-cores")
+        assert f"{of_a100} is the authors' archive, which stands beside no run: name it alone" in line
+    assert "stands beside no run" in refusal("report", str(of_a100), "results/cpu-2-cores")
+
+
+def test_their_survey_is_read_from_the_archive(of_a100: Path, tmp_path: Path) -> None:
+    assert "it holds no artifacts/survey.csv" in refusal("survey", str(of_a100))
+    path = released.write(tmp_path / "artifacts.tar", released.results(), survey=authors_file(as_printed()).encode())
+    plain = tmp_path / "survey.csv"
+    plain.write_text(authors_file(as_printed()))
+    of_archive, of_plain = (repro("survey", str(each), "--format", "csv").stdout for each in (path, plain))
+    assert of_archive == of_plain
+    assert "Counts are exact" in repro("survey", str(path)).stdout
+
+
+def test_a_commit_and_versions_are_all_that_is_shown_of_who_measured(tmp_path: Path) -> None:
+    commit = "0123456789abcdef" * 2 + "01234567"
+    info = {"git": {"commit": commit}, "host": "secret-host", "packages": [("torch", "2.3.1"), ("dill", "0.3.9")]}
+    steps = ("w/stepinfo.sqlite", bytes(2**20 - 40) + pickle.dumps(info, 4))  # across the end of what is read at once
+    files = [*released.members({f"other-001-{'1' * 32}": b""}), steps]
+    path = tmp_path / "tango_workspace.tgz"
+    path.write_bytes(released.tar(iter(files), "w:gz"))
+    found = " ".join(repro("table", "1", "--measured", str(path)).stdout.split())
+    assert f"Its stepinfo.sqlite names commit {commit}, dill 0.3.9 and torch 2.3.1." in found
+    assert "secret-host" not in found

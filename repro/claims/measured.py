@@ -15,7 +15,7 @@ from ..formats import Interval, are, counted, listing
 from ..paper.gpus import paper_gpus
 from ..paper.settings import search_space
 from ..paper.tables import COUNTS, TOLERANCE, Table
-from ..record import DAYS, Clock, Record, days_text
+from ..record import DAYS, Clock, Origin, Record, days_text
 from ..run.results import TRIALS
 from ..run.settings_search import Search, searches
 from ..run.verdict import Verdict, comparable_with_cell, explain, judge_tables
@@ -50,6 +50,7 @@ def _none_counts(records: Sequence[Record]) -> str:
         "of the CPU": sum(record.device == "cpu" for record in records),
         "under a memory limit": sum(record.memory_limit is not None for record in records),
         "on several nodes": sum(record.nodes > 1 for record in records),
+        "released by the authors": sum(record.origin == "released" for record in records),
     }
     text = ", ".join(f"{number} are {kind}" for kind, number in kinds.items() if number)
     others = "they are of other models or settings, or did not run"
@@ -116,6 +117,7 @@ class _Searched:
     cells: Sequence[Search]
     devices: Sequence[str]
     untried: str
+    origin: Origin = "measured"
 
     @property
     def of_paper(self) -> bool:
@@ -124,7 +126,7 @@ class _Searched:
     @property
     def where(self) -> str:
         """Describe how many cells were measured, and on which GPUs."""
-        text = f"measured in {counted(len(self.cells), 'cell')} of {listing(self.devices)}"
+        text = f"{self.origin} in {counted(len(self.cells), 'cell')} of {listing(self.devices)}"
         return text if self.of_paper else f"{text}, none of the paper's GPUs"
 
     @property
@@ -152,8 +154,10 @@ class _Searched:
 
 def _searched(records: Sequence[Record], clock: Clock, counts: Sequence[int]) -> _Searched:
     """Return the cells with these numbers of GPUs, by this clock: of the paper's GPUs whose cells are all searched,
-    else of other such GPUs, else of the GPU with the most searched cells, one of the paper's where any was measured."""
-    there = {(each.recipe, each.device, each.count): each for each in searches(_at_scale(records), clock)}
+    else of other such GPUs, else of the GPU with the most searched cells, one of the paper's where any was measured.
+    The authors' raw results are searched where all records are theirs."""
+    origin: Origin = "released" if all(record.origin == "released" for record in records) else "measured"
+    there = {(each.recipe, each.device, each.count): each for each in searches(_at_scale(records), clock, origin)}
     devices = tuple(dict.fromkeys(device for recipe, device, _ in there if recipe in _PYTHIA))
     if not devices:
         raise _nothing_counts(records, _SEARCH)
@@ -176,7 +180,7 @@ def _searched(records: Sequence[Record], clock: Clock, counts: Sequence[int]) ->
             "measures them"
         )
     fit = [cell for device in taken for cell in cells[device] if cell.free_lunch_fits and cell.whole]
-    return _Searched(fit, taken, untried)
+    return _Searched(fit, taken, untried, origin)
 
 
 def _of_paper(devices: Sequence[str]) -> Sequence[str]:
@@ -250,8 +254,9 @@ def _name(cell: Search) -> str:
 
 def _rows(cell: Search) -> tuple[SourceRow, ...]:
     """Return the days of all settings that ran in the cell, by the cell's clock."""
+    file, source = ("artifacts.tar", "the authors") if cell.origin == "released" else (TRIALS, "this run")
     return tuple(
-        SourceRow(TRIALS, f"{_name(cell)}, {id}", f"{shown(cell.days(step))} {DAYS[cell.clock]}", "this run")
+        SourceRow(file, f"{_name(cell)}, {id}", f"{shown(cell.days(step))} {DAYS[cell.clock]}", source)
         for id, step in cell.steps.items()
     )
 

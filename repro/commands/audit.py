@@ -11,8 +11,10 @@ from .. import command
 from ..formats import FOR_MACHINES, counted, prose, render
 from ..money.measurements import WHOSE
 from ..predict.audit import Audited, audit, audit_measured, queue_summary, summary, without_queue
+from ..predict.released import steps
 from ..predict.traces import Stack, of_stack
 from ..printout import add_output, people
+from ..report import released
 from ..report.causes import Cause, causes
 from ..run.reading import add_measured
 from ..run.reading import measured as read_measured
@@ -27,6 +29,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     runs = read_measured(given.measured) if given.measured else None
+    if runs and runs.released:
+        print(released.audited(steps(runs.released.records), given.format, given.all))
+        return 0
     records = runs.records if runs else ()
     rows = without_queue(audit(), of_stack(given.stack))
     measured = audit_measured(records)

@@ -27,12 +27,15 @@ from ..predict import fits, report, traces
 from ..predict.fits import here, load_probes
 from ..predict.forecast import forecast
 from ..predict.hardware import Machine, gpu_named
+from ..predict.released import steps
 from ..predict.report import Comparison, accuracy_text, compared_trials
 from ..predict.today import today
 from ..predict.traces import Stack
 from ..printout import add_output, people
+from ..released.results import Archive
+from ..report import released
 from ..run.plan import Methods, ModernMethods, settings_for
-from ..run.reading import Joined, Reading, join
+from ..run.reading import Joined, Reading, join, measured
 from ..validity import disturbance
 from . import predict_paper
 from .custom_models import add_models
@@ -73,7 +76,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 @dataclass(frozen=True)
 class _Asked:
     """The machine to predict for, with the constants of its GPU and its name in records; the models, and with which
-    settings; the days that are asked for; and how to print them."""
+    settings; the days that are asked for; how to print them; and the authors' raw days, which
+    stand beside as a further column."""
 
     machine: Machine
     fitted: fits.Constants
@@ -83,6 +87,7 @@ class _Asked:
     days: DaysAsked
     format: Format
     every: bool
+    archive: Archive | None = None
 
     @property
     def where(self) -> str:
@@ -91,6 +96,9 @@ class _Asked:
 
 def main(given: argparse.Namespace) -> int:
     if given.validate:
+        if given.measured and (archive := measured([each for each in given.measured if each]).released):
+            print(released.validated(steps(archive.records), given.format, given.all))
+            return 0
         for name, value in vars(given).items():
             if name not in ("validate", "all", "format") and value not in (None, False, "text"):
                 raise UserError(f"--{name.replace('_', '-')} changes nothing of --validate: leave one of them out")
@@ -98,6 +106,8 @@ def main(given: argparse.Namespace) -> int:
     if given.methods is not None and any(given.measured or ()):
         raise UserError(f"--methods {given.methods} changes nothing beside --measured, whose trials say their settings")
     readings, shipped = measured_days(given)  # they may describe models
+    archive = next((run.released for run in readings if run.released), None)
+    readings = tuple(run for run in readings if not run.released)
     wanted = [models.find(id) for id in models.listed(given.models, models.find_traced)]
     found = _machine(given)
     days = DaysAsked("true", given.stack or ("today" if found else "paper"), readings, shipped)
@@ -105,14 +115,14 @@ def main(given: argparse.Namespace) -> int:
         models.listed(given.models, models.find_of_paper)
         names = {recipe.name for recipe in wanted}
         if given.methods is None:
-            return predict_paper.tables(given.format, names, days)
+            return predict_paper.tables(given.format, names, days, archive)
         if given.methods not in get_args(ModernMethods):
             raise UserError(f"--methods {given.methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
         if given.stack is not None:
             parts = f"the parts of --methods {given.methods} are predicted for today's stack alone"
             raise UserError(f"--stack {given.stack}: {parts}")
         return predict_paper.modern_table(given.format, names)
-    asked = _Asked(*found, wanted, given.methods or "all", days, given.format, given.all)
+    asked = _Asked(*found, wanted, given.methods or "all", days, given.format, given.all, archive)
     return _beside(asked, join(*readings)) if readings else _predicted(asked)
 
 
@@ -158,7 +168,8 @@ def _predicted(asked: _Asked) -> int:
         found.append((known, [each for each in known.on_settings(machine, group) if each.forecast is not None]))
         sources[f"{known.stack}, {report.from_traces(known.traced)}"] = None
     if asked.format in FOR_MACHINES:
-        print(render([_row(each, known) for known, group in found for each in group], asked.format))
+        rows = [_row(each, known) | _released(each, asked.archive) for known, group in found for each in group]
+        print(render(rows, asked.format))
         return 0
     several = len(found) > 1
     if several:
@@ -181,8 +192,18 @@ def _predicted(asked: _Asked) -> int:
         notes.append(machine.gpu.note)
     elif not several and found[0][1][0].bounds:
         notes.append("8 of 10 unseen cells and trials lie in such an interval as is in brackets.")
-    print(people(answer, _lines(lines, several), notes, asked.format, asked.every))
+    table = [line | _released(each, asked.archive) for line, each in zip(_lines(lines, several), lines, strict=True)]
+    print(people(answer, table, notes, asked.format, asked.every))
     return 0
+
+
+def _released(each: SettingsDays, archive: Archive | None) -> dict[str, Any]:
+    """Return a further column with the authors' raw days of these settings; none without their archive."""
+    if archive is None or each.forecast is None:
+        return {}
+    machine = each.forecast.machine
+    key = each.forecast.recipe, machine.gpu.called, machine.gpus, each.settings
+    return {"released_days": archive.days.get(key) if machine.nodes == 1 else None}
 
 
 def _beside(asked: _Asked, runs: Joined) -> int:

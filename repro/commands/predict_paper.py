@@ -19,10 +19,11 @@ from ..predict.today import row as modern_row
 from ..predict.today import table_1
 from ..printout import people
 from ..record import Record
+from ..released.results import Archive
 from ..run.reading import read
 
 
-def tables(format: Format, names: set[str], asked: DaysAsked) -> int:
+def tables(format: Format, names: set[str], asked: DaysAsked, archive: Archive | None) -> int:
     known = {recipe_of(model).id: ModelDays(recipe_of(model).id, asked) for model in sorted(names)}
     judged = [verdict for run in asked.runs for verdict in run.verdicts]
     if asked.runs and all(verdict.true.days is None for verdict in judged):
@@ -33,6 +34,10 @@ def tables(format: Format, names: set[str], asked: DaysAsked) -> int:
     there = all_cells() if format in FOR_MACHINES else cells("1")
     rows = [_cell(known[recipe_of(cell.model).id], cell) for cell in there if cell.model in names]
     if format in FOR_MACHINES:
+        if archive:
+            further = {(cell.printed.table, *cell.place): cell.days for cell in archive.cells}
+            for row in rows:
+                row["released_days"] = further[row["table"], row["model"], row["gpu"], row["gpus"]]
         print(render(rows, format))
         return 0
     ratios = [

@@ -9,7 +9,7 @@ from ..console import say
 from ..formats import add_format, path
 from .day_options import add_by
 
-_PUBLISHED, _SEVERAL = Path("results/published"), Path("results/report")
+_PUBLISHED, _SEVERAL, _RELEASED = Path("results/published"), Path("results/report"), Path("results/released")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,9 @@ def main(given: argparse.Namespace) -> int:
     found = [begun(folder, given.by) for folder in given.folders]
     report = compose(*found)
     out = given.out or (given.folders[0] if len(found) == 1 else _SEVERAL if found else _PUBLISHED)
-    if found:
+    if found and found[0].released:
+        out = given.out or _RELEASED
+    elif found:
         refuse_to_lose(report, given.folders, out)
     written = write(report, out)
     print(printed(report, given.format), flush=True)

@@ -41,7 +41,8 @@ def options(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=path,
         metavar="ANSWERS.csv",
-        help="a form's export as CSV, or the authors' artifacts/survey.csv; several files are one survey",
+        help="a form's export as CSV, or the authors' artifacts/survey.csv, or artifacts.tar with it; several files "
+        "are one survey",
     )
     add("--questions", action="store_true", help="print the questions and their choices, to ask them again")
     add(

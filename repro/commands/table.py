@@ -68,15 +68,12 @@ def main(given: argparse.Namespace) -> int:
     clock: Clock = given.by if by_clock else DEFAULT
     runs = measured(given.measured, clock) if given.measured is not None else None
     archive = runs.released if runs else None
-    if runs and archive and not runs.records and given.by == "printed" and given.number in (*TABLES, "j"):
+    if archive and given.by == "printed" and given.number in (*TABLES, "j"):
         print(released.table(archive, given.number, given.format, given.all))
         return 0
     if by_clock and of_days:
         return _by_clock(given, runs)
     found = rows(given.number, runs.records, runs.verdicts, clock) if runs else rows(given.number)
-    if archive and given.number in (*TABLES, "j"):
-        further = released.beside(archive, given.number)
-        found = [row | further[row["model"], row["gpu"], row["gpus"]] for row in found]
     if given.format in FOR_MACHINES:
         print(render(found, given.format))
     elif given.number not in TABLES:

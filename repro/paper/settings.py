@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product, starmap
 from typing import Literal, get_args
 
@@ -51,6 +51,7 @@ class Settings:
         return "+".join(filter(None, on)) or "naive"
 
     @classmethod
+    @lru_cache(4096)
     def parse(cls, id: str) -> Settings:
         """Return the settings with this id. Behind free lunch, other names are a user's methods; behind modern, parts.
         Raise UserError, which lists the valid words, for another text."""
@@ -88,7 +89,7 @@ class Settings:
         usual = cls.parse("+".join(["free_lunch", *(word for word in words if word in WORDS)]))
         return replace(usual, parts=checked(named, f"settings {id}"))
 
-    @property
+    @cached_property
     def base(self) -> Settings:
         """Return the settings with torch's own attention and no methods of one's own or parts: the point in the
         paper's space, for either kernel."""

@@ -89,6 +89,13 @@ class Archive:
     environment: tuple[str, ...]
 
     @cached_property
+    def days(self) -> dict[tuple[str, str, int, str], float | None]:
+        """Return the days of each recipe, GPU, number of GPUs and settings; None where nothing fits."""
+        return {
+            (each.recipe, each.device, each.count, each.settings): each.derived.authors_days for each in self.records
+        }
+
+    @cached_property
     def cells(self) -> tuple[ReleasedCell, ...]:
         """Return every cell of Tables 1 and 4."""
         there: dict[tuple[str, str, int, bool], list[Record]] = {}

@@ -12,7 +12,7 @@ from ..run.reading import Joined
 from ..run.verdict import Verdict
 
 Rows = Sequence[dict[str, Any]]
-Origin = Literal["measured", "published", "computed", "predicted", "measured and predicted", "answered"]
+Origin = Literal["measured", "published", "computed", "predicted", "measured and predicted", "answered", "released"]
 Kind = Literal["dots", "bars", "fields", "marks"]
 
 

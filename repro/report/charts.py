@@ -51,6 +51,8 @@ _LOOKS = {
     "analytic estimate": 1,
     "faster": 0,
     "slower": 1,
+    "median": 3,
+    "worst": 1,
     "ZeRO": 3,
     "no sharding": 4,
     "FSDP": 2,

@@ -18,7 +18,7 @@ from ..paper.tables import TABLES, TOLERANCE
 from ..predict.audit import audit_measured
 from ..predict.audit import summary as audit_summary
 from ..record import BY_CLOCK, BY_DAYS, DAYS, Record, other
-from ..run.reading import Joined, Reading, join
+from ..run.reading import Joined, Reading, alone, join
 from ..run.settings_search import Search, searches
 from ..run.verdict import (
     FAILED,
@@ -36,6 +36,7 @@ from .figures import in_order, machines, of_run
 from .grids import kind_of, verdict_entry, verdict_grid
 from .methods import LEGEND, losses, method_row, pairs
 from .published import another, published, without_gpu
+from .released import of_archive
 from .trials import legend, nearest_paper_gpu, notes, projection_errors, trial_rows
 
 WITHOUT_TRIALS = "Report of a run without a finished trial"
@@ -47,7 +48,9 @@ def compose(*readings: Reading) -> Report:
     numbers alone: claims, audit, and the days that one would wait."""
     if not readings:
         return published()
-    runs = join(*readings)
+    runs = join(*alone(readings))
+    if runs.released:
+        return of_archive(runs, runs.released)
     records, verdicts = runs.records, runs.verdicts
     found, projected = (in_order(searches(records, runs.clock, origin)) for origin in ("measured", "projected"))
     why = [explain(verdict) for verdict in verdicts if verdict.differs]

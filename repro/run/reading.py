@@ -227,10 +227,18 @@ def measured(folders: Sequence[Path], clock: Clock = DEFAULT) -> Joined:
     """Read runs for a comparison with published numbers, judged by `clock`. Print their problems on stderr. Raise
     UserError where a folder has no valid record or is named twice."""
     refuse_twice(folders)
-    joined = join(*(_measured(folder, clock) for folder in folders))
+    joined = join(*alone([_measured(folder, clock) for folder in folders]))
     for note in joined.notes:
         say(note)
     return joined
+
+
+def alone(readings: Sequence[Reading]) -> Sequence[Reading]:
+    """Return the readings. Raise UserError where the authors' archive is not the only one: no run is of its clock."""
+    archive = next((each.folder for each in readings if each.released), None)
+    if archive and len(readings) > 1:
+        raise UserError(f"{archive} is the authors' archive, which stands beside no run: name it alone")
+    return readings
 
 
 def refuse_twice(folders: Sequence[Path]) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import files
 from ..console import UserError, visible
@@ -20,6 +21,9 @@ from .columns import Asked, answers_besides, arranged
 from .counts import BASE, Count, rounded, shown
 from .export import Export, export
 from .questions import AUTHORS_COLUMNS, OTHER, Question, gpus, plain, questions, spellings
+
+if TYPE_CHECKING:
+    from ..released.archive import Packed
 
 AUTHORS_PEOPLE = 50  # answers in the authors' file (section 2)
 BUDGETS = ("0 USD", "up to 500 USD", "501 to 1,000 USD", "1,001 to 5,000 USD", "more than 5,000 USD")
@@ -134,8 +138,10 @@ def read(paths: Sequence[Path], exact: bool = False) -> Answers:
 
 
 def _content(path: Path) -> bytes:
+    from ..released import archive  # unpacks, which other answers do not need
+
     try:
-        data = files.read(path)
+        data = _released(archive.read(path), path) if archive.is_archive(path) else files.read(path)
     except OSError as error:
         reason = "not found" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise UserError(f"{path}: {reason}, expected the answers as a CSV file") from None
@@ -146,6 +152,12 @@ def _content(path: Path) -> bytes:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UserError(f"{path}, row 1, column 1: UTF-16, expected UTF-8: save it as CSV in UTF-8")
     return data
+
+
+def _released(packed: Packed, path: Path) -> bytes:
+    if packed.survey is None:
+        raise UserError(f"{path}: it holds no artifacts/survey.csv, name the authors' artifacts.tar, or the answers")
+    return packed.survey
 
 
 def _read(path: Path, data: bytes, found: _Found) -> tuple[int, tuple[str, ...]]:
