@@ -661,6 +661,14 @@ def test_a_side_of_two_cpus_is_another_machine_than_a_side_of_one() -> None:
     assert (found.status, found.reason) == ("incomparable", "another machine: One; Other, then One")
 
 
+def test_what_one_side_does_not_record_of_its_environment_is_no_difference(tmp_path: Path) -> None:
+    before, after = (results_folder(tmp_path / name, *processes()) for name in ("before", "after"))
+    environment(after, variables={"OMP_NUM_THREADS": "1"})
+    for sides in ((before, after), (after, before)):
+        found = json.loads(repro("compare", *map(str, sides), "--format", "json").stdout)["environment"]
+        assert {row["what"] for row in found} == {"GPUs", "repro"}
+
+
 def test_another_cpu_is_another_machine(tmp_path: Path) -> None:
     hosts = {
         "one": {"cpu": "One", "physical_cores": 2},

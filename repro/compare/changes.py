@@ -35,9 +35,8 @@ def changes(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
     found = []
     for what, take in _WORDS.items():
         # Sorted, as the order of processes varies.
-        texts = [
-            " or ".join(sorted({str(it) for it in map(take, side) if it not in (None, "")})) for side in (before, after)
-        ]
+        values = ({str(value) for value in map(take, side) if value not in (None, "")} for side in (before, after))
+        texts = [" or ".join(sorted(side)) for side in values]
         if all(texts) and texts[0] != texts[1]:
             found.append(f"{what}: {texts[0]}, then {texts[1]}")
     on_a_cpu = before[-1].device == "cpu"

@@ -153,30 +153,38 @@ class Difference:
 
 
 def differences(before: Side, after: Side) -> list[Difference]:
-    """Return the differences, packages first. What only one side records of its machine is left out. Where the runs of
-    one side disagree, that is a difference, too."""
-    old, new = (_described(side) for side in (before, after))
-    pairs = {what: (old.get(what, ()), new.get(what, ())) for what in (*old, *new)}
-    return [
-        Difference(what, *("; ".join(found) if found else None for found in pair))
-        for what, pair in pairs.items()
-        if (pair[0] != pair[1] and (what not in _OF_A_MACHINE or all(pair))) or len(pair[0]) > 1
-    ]
+    """Return the differences, packages first, in what both sides record. Where the runs of one side disagree, that is a
+    difference, too."""
+    found = []
+    for describe in (_packages, _machine, _variables):
+        old, new = describe(before), describe(after)
+        if old is None or new is None:
+            continue
+        for what in dict.fromkeys((*old, *new)):
+            pair = old.get(what, ()), new.get(what, ())
+            one_sided = describe is _machine and not all(pair)
+            if len(pair[0]) > 1 or (pair[0] != pair[1] and not one_sided):
+                found.append(Difference(what, *("; ".join(said) if said else None for said in pair)))
+    return found
 
 
-_OF_A_MACHINE = {*_MACHINE, *_CLOCKS}
+def _packages(side: Side) -> dict[str, Said] | None:
+    versions = side.environment.versions
+    return None if versions is None else {name: (version,) for name, version in versions.items()}
 
 
-def _described(side: Side) -> dict[str, Said]:
-    """Return what is recorded of a side, in words: packages, machine, and environment variables."""
-    found: dict[str, Said] = {name: (version,) for name, version in (side.environment.versions or {}).items()}
-    found |= {what: side.distinct(take) for what, take in _MACHINE.items()}
+def _machine(side: Side) -> dict[str, Said]:
+    found = {what: side.distinct(take) for what, take in _MACHINE.items()}
     # A folder's environment is its last run's; earlier records are of the commit that they name.
     found["repro"] = tuple(sorted({each.commit for each in side.records if each.commit})) or found["repro"]
     for what, name in _CLOCKS.items():  # while the GPUs worked
         clock = middle(state.get(name) for each in side.records for state in each.observed.gpu_state or [] if state)
         found[what] = () if clock is None else (f"{clock:.0f}",)
-    variables = [each.variables for each in side.environments if each.variables is not None]
-    for name in sorted({name for each in variables for name in each}):
-        found[f"variable {name}"] = tuple(sorted({each.get(name, "not set") for each in variables}))
     return found
+
+
+def _variables(side: Side) -> dict[str, Said] | None:
+    known = [each.variables for each in side.environments if each.variables is not None]
+    names = sorted({name for each in known for name in each})
+    variables = {f"variable {name}": tuple(sorted({each.get(name, "not set") for each in known})) for name in names}
+    return variables if known else None

@@ -79,18 +79,20 @@ def compare(before: Side, after: Side, *, drift: float = DRIFT) -> list[Compared
 def alone(before: Side, after: Side) -> list[Compared]:
     """Return the trials for which one side has no result, those of `before` first. The reason is the status that the
     other side has instead, such as `interrupted` or `skipped`."""
+    nothing, found = _half(()), []
+    for records, instead in _unanswered(before, after):
+        found.append(Compared(_shown(records), _half(records), nothing, "only_before", f"{instead} after"))
+    for records, instead in _unanswered(after, before):
+        found.append(Compared(_shown(records), nothing, _half(records), "only_after", f"{instead} before"))
+    return found
 
-    def of(side: Side, other: Side) -> Iterator[tuple[Sequence[Record], str]]:
-        silent = {key(record): record.status for record in other.records}
-        for named, records in _by_trial(side).items():
-            if named not in _by_trial(other):
-                yield records, silent.get(named, "not recorded")
 
-    nothing = _half(())
-    return [
-        *(Compared(_shown(it), _half(it), nothing, "only_before", f"{why} after") for it, why in of(before, after)),
-        *(Compared(_shown(it), nothing, _half(it), "only_after", f"{why} before") for it, why in of(after, before)),
-    ]
+def _unanswered(side: Side, other: Side) -> Iterator[tuple[Sequence[Record], str]]:
+    """Yield the records of each trial for which the other side has no result, and its status there."""
+    answered, statuses = _by_trial(other), {key(record): record.status for record in other.records}
+    for named, records in _by_trial(side).items():
+        if named not in answered:
+            yield records, statuses.get(named, "not recorded")
 
 
 def _shown(records: Sequence[Record]) -> Record:
