@@ -20,7 +20,6 @@ from repro import __version__, datafile, models
 from repro.cli import main
 from repro.machine import environment
 from repro.machine.environment import Environment, RunGpu
-from repro.machine.host import Host
 from repro.machine.support import compiles
 from repro.models.recipe import Recipe, Scale
 from repro.paper.gpus import find
@@ -240,14 +239,3 @@ def trial_lines(folder: Path) -> list[str]:
     """The lines of a folder's trials, without those of the environments of its runs."""
     lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
     return [line for line in lines if not line.startswith('{"environment": ')]
-
-
-def benchmark_json(run: Path) -> dict[str, Any]:
-    """What pytest-benchmark wrote of a kept run, as far as it is read: made from its records and its environment."""
-    known = environment.read(run) or Environment()
-    host = known.host or Host()
-    return {
-        "machine_info": {"python_version": known.python, "cpu": {"brand_raw": host.cpu}, "release": host.kernel},
-        "commit_info": {"id": known.commit, "dirty": False},
-        "benchmarks": [{"extra_info": json.loads(line)} for line in trial_lines(run)],
-    }

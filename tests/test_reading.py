@@ -22,7 +22,6 @@ from tests.command_line import (
     ROOT,
     altered,
     answer,
-    benchmark_json,
     of_more_rounds,
     record,
     refusal,
@@ -423,27 +422,38 @@ READING = (
 @pytest.mark.parametrize("command", READING)
 def test_whoever_reads_a_folder_names_its_trials_where_they_are_missing(folder: Path, command: str) -> None:
     trials = folder / "trials.jsonl"
-    for lack, change in (("missing", trials.unlink), ("empty", trials.touch)):
-        change()
-        said = (
-            f"repro: {trials} is {lack}, where a run keeps its trials: name the results folder of a run (its --out)\n"
-        )
-        assert refusal(*command.format(folder).split()) == said
+    trials.unlink()
+    assert refusal(*command.format(folder).split()) == lacks(trials, "missing")
+
+
+def test_trials_that_are_empty_or_alone_are_named_too(folder: Path) -> None:
+    trials = folder / "trials.jsonl"
+    trials.write_text("")
+    assert refusal(*READING[0].format(folder).split()) == lacks(trials, "empty")
     (folder / "environment.json").unlink()
-    assert refusal(*command.format(folder).split()) == said
-    if not command.startswith("compare"):
-        assert refusal("report", str(folder)) == said
+    for command in (READING[0], "report {}"):
+        assert refusal(*command.format(folder).split()) == lacks(trials, "empty")
 
 
-@pytest.mark.parametrize("command", [*READING, "report {}"])
+def lacks(trials: Path, what: str) -> str:
+    """The line that names a missing or empty file of trials."""
+    return f"repro: {trials} is {what}, where a run keeps its trials: name the results folder of a run (its --out)\n"
+
+
 @pytest.mark.parametrize(
-    "broken", [Path.unlink, lambda path: path.write_text("{"), lambda path: path.unlink() or path.mkdir()]
+    ("command", "damage"),
+    [*((command, "missing") for command in (*READING, "report {}")), (READING[0], "torn"), (READING[0], "a folder")],
 )
 def test_whoever_reads_a_folder_names_its_environment_where_it_is_missing_or_damaged(
-    folder: Path, command: str, broken: Callable[[Path], object]
+    folder: Path, command: str, damage: str
 ) -> None:
     environment = folder / "environment.json"
-    broken(environment)
+    if damage == "torn":
+        environment.write_text("{")
+    else:
+        environment.unlink()
+    if damage == "a folder":
+        environment.mkdir()
     output = repro(*command.format(folder).split()).stderr.splitlines()
     (line,) = [line for line in output if str(environment) in line]
     assert line.startswith(
@@ -459,14 +469,6 @@ def test_a_report_of_a_run_without_trials_names_the_file_that_it_lacks(folder: P
     output = repro("report", str(folder)).stderr.splitlines()
     assert output[0].startswith(f"repro: {trials}: missing: no trial of the run ended, or the folder is not whole; ")
     assert len(output) == 2, "and where the report is"
-
-
-def test_a_comparison_says_what_it_reads_in_place_of_missing_trials(folder: Path) -> None:
-    trials = folder / "trials.jsonl"
-    trials.unlink()
-    (folder / "benchmark.json").write_text(json.dumps(benchmark_json(KEPT)))
-    (output,) = repro("compare", str(KEPT), str(folder)).stderr.splitlines()
-    assert output == f"repro: {trials}: missing; benchmark.json was read in its place"
 
 
 def test_a_folder_of_lab_is_no_runs_and_keeps_its_own_report(tmp_path: Path) -> None:
