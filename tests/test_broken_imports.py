@@ -51,8 +51,9 @@ def test_recipes_of_a_package_that_does_not_import_are_unsupported_and_the_other
     reason = "timm was imported from elsewhere than the environment's site-packages"
     kept = json.loads((out / "environment.json").read_text())
     assert (kept["lock"]["is_the_lock"], kept["lock"]["reason"]) == (False, reason)
-    assert (kept["imported"]["timm"]["place"], kept["imported"]["torch"]["place"]) == ("elsewhere", "site-packages")
-    assert "timm" in kept["variables"]["PYTHONPATH"].removeprefix("set, through it: ").split(" and ")
+    assert {name: each["place"] for name, each in kept["imported"].items()}["timm"] == "elsewhere"
+    assert "torch" not in kept["imported"]
+    assert kept["variables"]["PYTHONPATH"] == "set"
     assert str(tmp_path) not in (out / "environment.json").read_text()
     assert said.index(f"repro: {reason}: what is measured is not a lock's stack, as environment.json records") < first
     assert f"The stack is not a lock's, whatever its versions: {reason}." in done.stdout.partition("TRIALS")[0]
@@ -81,8 +82,7 @@ def test_a_fork_server_says_what_of_its_stack_does_not_import(tmp_path: Path, mo
             "timm.none": "ModuleNotFoundError: No module named 'timm.none'",
         }
         assert server.imports is not None
-        places = {name: server.imports.packages[name].place for name in ("torch", "timm", "deepspeed")}
-        assert places == {"torch": "site-packages", "timm": "site-packages", "deepspeed": "elsewhere"}
+        assert [*server.imports.packages] == ["deepspeed"]
 
 
 @pytest.mark.parametrize(

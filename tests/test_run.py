@@ -292,7 +292,7 @@ def test_a_run_begins_its_trials_with_its_environment_which_outlives_environment
     first, *others = map(json.loads, (copy / "trials.jsonl").read_text().splitlines())
     assert first["environment"]["options"]["models"] == ["convnext", "vit"]
     with_imports, *_ = (each["environment"] for each in others if "environment" in each)
-    assert with_imports["imported"]
+    assert with_imports["imported"] == {}
     assert with_imports == json.loads((copy / "environment.json").read_text())
     (copy / "environment.json").write_text('{"repro": "0.')
     again = repro(*FOUR, "--out", str(copy))

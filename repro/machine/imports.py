@@ -1,4 +1,4 @@
-"""The imports of a process: packages, their versions, where they came from, and which were edited."""
+"""The imports of a process: packages from elsewhere than where packages are installed, and edited ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ from typing import Literal
 
 from ..console import ROOT, cut
 from ..formats import first
-from ..installation import damages, normalised
+from ..installation import damages
 from .packages import IMAGE_KERNELS, PACKAGES, TOOLS, image_target
 
 Place = Literal["site-packages", "kernels", "elsewhere"]
@@ -27,24 +27,23 @@ _MODULES = {"nvidia-ml-py": "pynvml"}  # of packages whose module has another na
 # The packages that a trial may import, by module.
 _PACKAGES = {_MODULES.get(name, name.replace("-", "_")): name for name in PACKAGES if name not in TOOLS}
 _AT_START = ("sitecustomize", "usercustomize")  # Python runs these first, and no lock contains them
-_FROM_ELSEWHERE_FIRST: tuple[Place, ...] = ("elsewhere", "kernels", "site-packages")
 
 
 @dataclass(frozen=True)
 class Imported:
-    """An imported package. Its version is None where neither it nor the metadata beside it states one. Its place is the
-    environment's own site-packages, an image's kernels, or elsewhere, and then `sha256` is that of the files that were
-    imported."""
+    """A package that was imported from `elsewhere` than where packages are installed: its version, None where neither
+    it nor the metadata beside it states one, and a hash of the files that were imported. Folders of versions before 0.5
+    list those from `site-packages` and an image's `kernels`, too, and have no hash."""
 
     version: str | None
-    place: Place
+    place: Place = "elsewhere"
     sha256: str | None = None
 
 
 @dataclass(frozen=True)
 class Imports:
-    """The imports of a process. `packages` has distributions by name, and modules without one where they came from
-    elsewhere. `changed` says of packages what changed since they were installed."""
+    """What a process imported that was not installed, by package, or by module where it belongs to none. `changed` says
+    of installed packages what was edited since."""
 
     packages: dict[str, Imported] = field(default_factory=dict)
     changed: dict[str, str] = field(default_factory=dict)
@@ -60,21 +59,11 @@ def imports() -> Imports:
     for top in _PACKAGES.keys() - files.keys():
         if located := _located(top):
             files[top] = [located]
-    from importlib.metadata import packages_distributions  # 0.06 s, which what only reads saves
-
-    owners = packages_distributions()
-    packages: dict[str, Imported] = {}
-    for top, of_top in sorted(files.items(), key=lambda item: (item[0] not in _PACKAGES, item[0])):
-        place = _place_of_module(top, of_top)
-        owner = {normalised(name) for name in owners.get(top, ())}
-        if place is None or (len(owner) != 1 and place != "elsewhere"):
-            continue
-        # A package that is installed by a path to its sources names no modules.
-        package = owner.pop() if len(owner) == 1 else _PACKAGES.get(top, top)
-        known = packages.get(package)
-        if known is None or (place == "elsewhere" and known.place != place):  # a package may have several modules
-            content = _hash(of_top) if place == "elsewhere" else None
-            packages[package] = Imported(_version(top, package, of_top, place), place, content)
+    packages = {
+        _PACKAGES.get(top, top): Imported(_version(top, of_top), sha256=_hash(of_top))
+        for top, of_top in sorted(files.items())
+        if _is_from_elsewhere(top, of_top)
+    }
     sources = [file for of_top in files.values() for file in of_top if file.endswith(".py")]
     return Imports(packages, {name: damage.what for name, damage in damages(sources).items()})
 
@@ -122,27 +111,27 @@ def _hash(files: Iterable[str]) -> str:
     return found.hexdigest()
 
 
-def _place_of_module(top: str, files: Iterable[str]) -> Place | None:
-    """Return the place of a top-level module with all its submodules: elsewhere where one of them came from there. None
-    for Python's own modules and this checkout's."""
+def _is_from_elsewhere(top: str, files: Sequence[str]) -> bool:
+    """Return whether one of the files of a top-level module was not installed: neither into this environment nor into
+    an image's kernels, nor with Python itself. This checkout's own modules do not count."""
     if top in ("__main__", "__mp_main__"):
-        return None
-    places = {_place(file) for file in files if not (top in _OURS and _within(file, (str(ROOT),)))}
-    made_by_code = not places and top in _PACKAGES
-    if made_by_code or (top in _AT_START and places - {None}):
-        return "elsewhere"
-    return next((place for place in _FROM_ELSEWHERE_FIRST if place in places), None)
+        return False
+    if not files:  # made by code
+        return top in _PACKAGES
+    others = [file for file in files if not (top in _OURS and _within(file, (str(ROOT),)))]
+    return any((top in _AT_START and not _is_pythons(file)) or not _is_installed(file) for file in others)
 
 
-def _place(file: str) -> Place | None:
-    """Return the place of a file; None for Python's own library."""
-    if _within(file, _local_folders()):
-        return "site-packages"
-    if image_target() is not None and _within(file, (IMAGE_KERNELS,)):
-        return "kernels"
+def _is_installed(file: str) -> bool:
+    kernels = (IMAGE_KERNELS,) if image_target() is not None else ()
+    return _within(file, (*_local_folders(), *kernels)) or _is_pythons(file)
+
+
+def _is_pythons(file: str) -> bool:
+    """Return whether a file belongs to Python's own library."""
     libraries = _standard_library()
     others = [os.path.join(library, name) for library in libraries for name in ("site-packages", "dist-packages")]
-    return None if _within(file, libraries) and not _within(file, others) else "elsewhere"
+    return _within(file, libraries) and not _within(file, others)
 
 
 def _within(file: str, folders: Iterable[str]) -> bool:
@@ -170,15 +159,13 @@ def _and_real(folders: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for folder in folders for path in (folder, os.path.realpath(folder))))
 
 
-def _version(top: str, name: str, files: Iterable[str], place: Place) -> str | None:
-    """Return a package's version by the metadata beside its files. From elsewhere, where metadata may be missing or of
-    an older checkout, the module's own __version__ comes first."""
+def _version(top: str, files: Iterable[str]) -> str | None:
+    """Return the version that a module states itself, else the one of the metadata beside its files."""
     from importlib.metadata import distributions
 
     own = getattr(sys.modules.get(top), "__dict__", {}).get("__version__")
-    stated = cut(own.strip().splitlines()[0], 40) if isinstance(own, str) and own.strip() else None
-    if place == "elsewhere" and stated:
-        return stated
+    if isinstance(own, str) and own.strip():
+        return cut(own.strip().splitlines()[0], 40)
     folders = {os.path.dirname(os.path.dirname(file)) for file in files} | {os.path.dirname(file) for file in files}
     beside = sorted(folders.intersection(sys.path))
-    return next((found.version for found in distributions(name=name, path=beside)), stated)
+    return next((found.version for found in distributions(name=_PACKAGES.get(top, top), path=beside)), None)
