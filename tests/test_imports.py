@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -135,7 +136,6 @@ def test_an_edit_of_a_source_is_seen_though_its_size_and_time_are_kept(venv: tup
     before = source.stat()
     source.write_text(FORK.replace("9.9", "8.8"))
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert imports(python=python).changed == {}, "it was not imported"
     assert imports(python=python, first="import timm").changed == {"timm": "timm/__init__.py was changed"}
 
 
@@ -326,7 +326,7 @@ def test_a_comparison_shows_what_came_from_elsewhere(sides: tuple[Path, Path]) -
     assert {"what": "sitecustomize", "before": None, "after": "unknown (elsewhere)"} in found
     assert {"what": "variable KMP_BLOCKTIME", "before": None, "after": "0"} in found
     output = repro("compare", *map(str, sides), "--all").stdout
-    assert "sitecustomize unknown (elsewhere)" in output
+    assert re.search(r"sitecustomize +(- +)?unknown \(elsewhere\)", output)
 
 
 def test_a_report_and_its_verdict_show_what_came_from_elsewhere(sides: tuple[Path, Path]) -> None:
