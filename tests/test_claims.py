@@ -145,27 +145,21 @@ def test_a_bound_holds_as_far_as_it_is_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "relation", "output"),
+    ("published", "precision", "value", "relation", "reason"),
     [
-        (2.97, "equals", "2.97 rounds to 3 x"),
-        (3.0, "equals", "3 x, as published"),
-        (3.0, "at_most", "3 is at most 3 x"),
+        ("3", 1, 2.97, "equals", "2.97 rounds to 3 x"),
+        ("3", 1, 3.0, "equals", "3 x, as published"),
+        ("3", 1, 3.0, "at_most", "3 is at most 3 x"),
+        ("57", 1, 66.56, "equals", "66.56 is not 57 x: 16.8 % off"),
+        ("57.0", 0.1, 57.1, "equals", "57.1 is not 57 x: 0.2 % off"),
+        ("5700.00", 0.01, 5700.1, "equals", "5700.1 is not 5700 x: 0.002 % off"),
+        ("3", 1, 2.67, "equals", "2.67 rounds to 3 x, but 11.0 % off"),
     ],
 )
-def test_a_number_that_holds_is_reported_beside_the_published_one_unless_it_is_that(
-    value: float, relation: Relation, output: str
+def test_the_reason_has_both_numbers_and_how_far_apart_they_are(
+    published: str, precision: float, value: float, relation: Relation, reason: str
 ) -> None:
-    assert judge(claim("3", 1, relation), Working(Interval.exact(value)))[1] == output
-
-
-def test_a_difference_says_how_far_off_the_number_is() -> None:
-    for published, precision, value, reason in (
-        ("57", 1, 66.56, "66.56 is not 57 x: 16.8 % off"),
-        ("57.0", 0.1, 57.1, "57.1 is not 57 x: 0.2 % off"),
-        ("5700.00", 0.01, 5700.1, "5700.1 is not 5700 x: 0.002 % off"),
-        ("3", 1, 2.67, "2.67 rounds to 3 x, but 11.0 % off"),
-    ):
-        assert judge(claim(published, precision), Working(Interval.exact(value)))[1] == reason
+    assert judge(claim(published, precision, relation), Working(Interval.exact(value)))[1] == reason
 
 
 # --- Arithmetic that shows its working ---
@@ -566,21 +560,8 @@ def test_an_unknown_claim_names_the_nearest() -> None:
 def test_the_list_has_a_row_for_every_claim() -> None:
     rows = answer("claims")
     assert [row["id"] for row in rows] == [claim.id for claim in listed()]
-    keys = {
-        "id",
-        "paper",
-        "where",
-        "statement",
-        "published",
-        "recomputed",
-        "low",
-        "high",
-        "unit",
-        "verdict",
-        "reason",
-        "how",
-    }
-    assert all(keys <= set(row) for row in rows)
+    assert all({"id", "paper", "where", "statement", "unit", "verdict", "reason", "how"} <= set(row) for row in rows)
+    assert all({"published", "recomputed", "low", "high"} <= set(row) for row in rows)
     by_id = {row["id"]: row for row in rows}
     assert by_id["mean-speedup"]["published"] == 4.3
     assert by_id["title-100k"]["off"] == pytest.approx(0.275)

@@ -76,7 +76,7 @@ class Claim:
         """Return the number with the note. Raises UserError where a formula cannot be computed."""
         try:
             found = self.number()
-            return found.with_note(self.note.text()) if self.note else found
+            return found.with_note(self.note()) if self.note else found
         except ArithmeticError as error:
             raise UserError(f"{expected_folder() / 'claims.csv'}: the formula of {self.id}: {error}") from None
 

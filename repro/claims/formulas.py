@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 from operator import add, mul, sub, truediv
 from typing import Any
@@ -19,6 +20,7 @@ from . import numbers
 from .working import Working, added, applied, shown
 
 Number = Callable[[], Working]
+Note = Callable[[], str]
 _Part = Callable[[Mapping[str, Working]], Working]
 _SIGNS: dict[type[ast.operator], Callable[[Any, Any], Working]] = {
     ast.Add: add,
@@ -68,29 +70,19 @@ def parse(text: str, claims: Mapping[str, Number]) -> Formula:
     return Formula(text, tuple(steps))
 
 
-@dataclass(frozen=True)
-class Note:
-    """A remark on a claim's number: words, and formulas in between, each with whether it is shown in percent."""
-
-    parts: tuple[str | tuple[Formula, bool], ...]
-
-    def text(self) -> str:
-        """Return the remark with the numbers of its formulas. Raises ArithmeticError."""
-        return "".join(part if isinstance(part, str) else _number(*part) for part in self.parts)
+def parse_note(text: str, claims: Mapping[str, Number]) -> Note:
+    """Parse a remark with formulas in braces, such as {[a-claim] / 2}, or {[a-claim]:.1%} in percent, like `parse`.
+    Return the function that words it, which raises ArithmeticError."""
+    parts: list[Note] = []
+    for place, part in enumerate(re.split(r"\{([^{}]*)\}", text)):
+        formula, percent, _ = part.partition(":.1%")
+        parts.append(partial(_number, parse(formula, claims), bool(percent)) if place % 2 else partial(str, part))
+    return lambda: "".join(part() for part in parts)
 
 
 def _number(formula: Formula, percent: bool) -> str:
     number = formula.value().value.value
     return f"{number:.1%}" if percent else shown(number)
-
-
-def parse_note(text: str, claims: Mapping[str, Number]) -> Note:
-    """Parse a remark with formulas in braces, such as {[a-claim] / 2}, or {[a-claim]:.1%} in percent, like `parse`."""
-    parts: list[str | tuple[Formula, bool]] = []
-    for place, part in enumerate(re.split(r"\{([^{}]*)\}", text)):
-        formula, percent, _ = part.partition(":.1%")
-        parts.append((parse(formula, claims), bool(percent)) if place % 2 else part)
-    return Note(tuple(parts))
 
 
 def _part(node: ast.expr, steps: frozenset[str], claims: Mapping[str, Number]) -> _Part:
