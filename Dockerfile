@@ -15,11 +15,11 @@ ARG VERSION=0.4.0
 ARG SOURCE=unknown
 ARG REVISION=unknown
 # Of the locks, for the labels: locks/make.sh keeps them in step.
-ARG REQUIREMENTS_SHA256=9d0401bf2303d7db2ac7932380e7ccd9f0254bd399cf2d3e957c8a32d1a46319
-ARG VOLTA_SHA256=ac53d7550208b3e2e3107cbf910d3f40ea3449ce2a1ce50d3c1f83b79f343b97
-ARG CPU_SHA256=9b4b6cb3ebaf88d23f11618d7bd4a72484140689066e2bc34311c2f53a481ecd
-ARG PAPER_SHA256=62972576fe444c5dfc095ac3723d10619360d584d3d1e99b6c8f2a55269a2e51
-ARG LATEST_SHA256=74c5e5a09d6ec450ed0259c424917bd019fbf4147b2ad80698d9a28c65b941c2
+ARG REQUIREMENTS_SHA256=3ce166541a9445ada6ad6800878b7c0b1efa19414efe8a4738692511b8eadfbd
+ARG VOLTA_SHA256=0ab0c1e4f242452fcc75f624ee3ecd9dff5c1831ac14aa630b6f39bd0c2909ba
+ARG CPU_SHA256=3b1d5c21a135fad78ee154dcd00cd6bad32ba84bfdaa37265975b3199513691f
+ARG PAPER_SHA256=40629c7016f46dbbb4a573ddfe3ba063c472d628b5a575a971c244af8c9646b7
+ARG LATEST_SHA256=e82a76041b48bd4deb942c9a43dcc7dc66866e805a8f7b2c787595458710b188
 
 FROM ${CUDA_IMAGE} AS cuda
 
@@ -176,38 +176,33 @@ FROM on-gpu AS volta
 COPY --from=stack-volta /opt/venv /opt/venv
 COPY --from=kernels-volta /opt/kernels /opt/kernels
 ARG VOLTA_SHA256
-LABEL repro.lock=locks/volta.lock repro.lock.sha256=${VOLTA_SHA256} repro.generation=volta
+LABEL repro.lock=locks/volta.lock repro.lock.sha256=${VOLTA_SHA256}
 ENV REPRO_IMAGE=volta REPRO_TF32=off
 
 FROM gpu AS turing
 COPY --from=kernels-turing /opt/kernels /opt/kernels
-LABEL repro.generation=turing
 ENV REPRO_IMAGE=turing REPRO_TF32=off
 
 FROM gpu AS ampere
 COPY --from=kernels-ampere /opt/kernels /opt/kernels
-LABEL repro.generation=ampere
 ENV REPRO_IMAGE=ampere REPRO_TF32=on
 
 FROM gpu AS ada
 COPY --from=kernels-ada /opt/kernels /opt/kernels
-LABEL repro.generation=ada
 ENV REPRO_IMAGE=ada REPRO_TF32=on
 
 FROM gpu AS hopper
 COPY --from=kernels-hopper /opt/kernels /opt/kernels
-LABEL repro.generation=hopper
 ENV REPRO_IMAGE=hopper REPRO_TF32=on
 
 FROM gpu AS blackwell
 COPY --from=kernels-blackwell /opt/kernels /opt/kernels
-LABEL repro.generation=blackwell
 ENV REPRO_IMAGE=blackwell REPRO_TF32=on
 
 FROM program AS cpu
 COPY --from=stack-cpu /opt/venv /opt/venv
 ARG CPU_SHA256
-LABEL repro.lock=locks/cpu.lock repro.lock.sha256=${CPU_SHA256} repro.generation=cpu
+LABEL repro.lock=locks/cpu.lock repro.lock.sha256=${CPU_SHA256}
 ENV REPRO_IMAGE=cpu REPRO_TF32=off
 
 # Where there is a GPU this DeepSpeed asks nvcc its version when it is imported, and fails without one.
@@ -216,17 +211,16 @@ COPY --from=cuda /usr/local/cuda-12.8/bin/nvcc /usr/local/cuda/bin/nvcc
 COPY --from=stack-paper /opt/venv /opt/venv
 COPY --from=kernels-paper /opt/kernels /opt/kernels
 ARG PAPER_SHA256
-LABEL repro.lock=locks/paper.lock repro.lock.sha256=${PAPER_SHA256} repro.generation=paper
+LABEL repro.lock=locks/paper.lock repro.lock.sha256=${PAPER_SHA256}
 ENV REPRO_IMAGE=paper REPRO_TF32=auto
 
 FROM on-gpu AS latest
 COPY --from=stack-latest /opt/venv /opt/venv
 COPY --from=kernels-latest /opt/kernels /opt/kernels
 ARG LATEST_SHA256
-LABEL repro.lock=locks/latest.lock repro.lock.sha256=${LATEST_SHA256} repro.generation=latest
+LABEL repro.lock=locks/latest.lock repro.lock.sha256=${LATEST_SHA256}
 ENV REPRO_IMAGE=latest REPRO_TF32=auto
 
 FROM gpu AS every
 COPY --from=kernels-every /opt/kernels /opt/kernels
-LABEL repro.generation=every
 ENV REPRO_IMAGE=every REPRO_TF32=auto
