@@ -181,15 +181,9 @@ def measure(ask: Ask, ranks: int, steps: int, loop: Loop = LOOPS["tiny"]) -> lis
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--scale", choices=sorted(LOOPS), default="tiny", help="which of the two models")
-    parser.add_argument("--ranks", type=int, metavar="N", help="processes, one after another")
-    parser.add_argument("--steps", type=int, metavar="N", help="steps of each process")
-    parser.add_argument("--micro-batch", type=int, metavar="N", help="examples of a step")
     asked = parser.parse_args()
-    defaults, loop = _ASKED[asked.scale], LOOPS[asked.scale]
-    if asked.micro_batch:
-        loop = Loop(**{**asdict(loop), "examples": asked.micro_batch})
     with warm_ranks() as ask:
-        rows = measure(ask, asked.ranks or defaults["ranks"], asked.steps or defaults["steps"], loop)
+        rows = measure(ask, **_ASKED[asked.scale], loop=LOOPS[asked.scale])
     print(render(rows, asked.format))
     if rows[0][_DIFFER] > (100 * _ROUNDING if visible_devices() else 0):
         sys.exit("benchmarks.overhead: the loop by hand and the harness did not train the same: their losses differ")
