@@ -12,9 +12,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from repro.models.recipe import Recipe
+from repro.models.recipe import Recipe, Text
 from repro.predict import traces
 from repro.predict.published import FOLDER, Published, published
 from repro.predict.traces import Trace
@@ -56,43 +56,14 @@ def traced(rows: Iterable[Published]) -> Iterator[Trace]:
 def buildable(row: Published) -> Recipe:
     """Return a recipe that builds the measured model."""
     match row.who:
-        case "timm":
-            return replace(row.recipe, build=lambda kernels, _: _timm(row.model, kernels))
-        case "llm-foundry":
-            return replace(row.recipe, build=lambda *_: _decoder(row.recipe, row.model))
-        case "NVIDIA":
-            return replace(row.recipe, build=lambda *_: _bert(row.recipe))
-        case "gpt-neox":
-            return replace(row.recipe, build=lambda *_: _neox(row.recipe))
-        case "repro" | "torchtitan":
-            return replace(row.recipe, build=lambda *_: _llama(row.recipe, row.model))
         case "academic-pretraining":
             return row.recipe
-
-
-def _decoder(recipe: Recipe, name: str) -> nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    from repro.models.objective import LanguageModelling
-    from repro.models.pythia import custom_attention
-    from repro.models.recipe import Text
-
-    assert isinstance(recipe.inputs, Text)
-    layers, width, heads = _DECODERS[name]
-    config = GPT2Config(
-        vocab_size=recipe.inputs.vocabulary,
-        n_positions=recipe.inputs.sequence,
-        n_embd=width,
-        n_layer=layers,
-        n_head=heads,
-        activation_function="gelu",
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        use_cache=False,
-        attn_implementation=custom_attention("sdpa"),
-    )
-    return LanguageModelling(GPT2LMHeadModel(config))
+        case "timm":
+            return replace(row.recipe, build=lambda kernels, _: _timm(row.model, kernels))
+        case "NVIDIA":
+            return replace(row.recipe, build=lambda *_: _bert(row.recipe))
+        case _:
+            return replace(row.recipe, build=lambda *_: _decoder(row))
 
 
 def _bert(recipe: Recipe) -> nn.Module:
@@ -100,8 +71,6 @@ def _bert(recipe: Recipe) -> nn.Module:
     padded to a multiple of 8 as run_pretraining.py does. Attention is eager."""
     import torch
     from transformers import BertConfig, BertForPreTraining
-
-    from repro.models.recipe import Text
 
     class Pretraining(torch.nn.Module):
         def __init__(self, model: nn.Module) -> None:
@@ -126,52 +95,43 @@ def _bert(recipe: Recipe) -> nn.Module:
     return Pretraining(BertForPreTraining(config))
 
 
-def _neox(recipe: Recipe) -> nn.Module:
-    """Return the model of configs/large.yml at gpt-neox 35a3f251: rotary embeddings of whole heads, layers one after
-    the other. Attention is eager, as its fused softmax is off."""
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+def _decoder(row: Published) -> nn.Module:
+    from repro.models.configured import transformers_model
 
-    from repro.models.objective import LanguageModelling
-    from repro.models.recipe import Text
-
-    assert isinstance(recipe.inputs, Text)
-    config = GPTNeoXConfig(
-        vocab_size=recipe.inputs.vocabulary,
-        hidden_size=1536,
-        num_hidden_layers=24,
-        num_attention_heads=16,
-        intermediate_size=4 * 1536,
-        max_position_embeddings=recipe.inputs.sequence,
-        rotary_pct=1.0,
-        use_parallel_residual=False,
-        use_cache=False,
-        attn_implementation="eager",
-    )
-    return LanguageModelling(GPTNeoXForCausalLM(config))
+    # gpt-neox's fused softmax is off.
+    return transformers_model(_config(row), "eager" if row.who == "gpt-neox" else "causal_sdpa")
 
 
-def _llama(recipe: Recipe, name: str) -> nn.Module:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from repro.models.objective import LanguageModelling
-    from repro.models.pythia import custom_attention
-    from repro.models.recipe import Text
-
-    assert isinstance(recipe.inputs, Text)
-    layers, width, feed_forward, heads, key_heads = _LLAMAS[name]
-    config = LlamaConfig(
-        hidden_size=width,
-        intermediate_size=feed_forward,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=key_heads,
-        vocab_size=recipe.inputs.vocabulary,
-        max_position_embeddings=recipe.inputs.sequence,
-        tie_word_embeddings=False,
-        use_cache=False,
-        attn_implementation=custom_attention("sdpa"),
-    )
-    return LanguageModelling(LlamaForCausalLM(config))
+def _config(row: Published) -> dict[str, Any]:
+    """Return transformers' configuration of a decoder. gpt-neox's is configs/large.yml at 35a3f251: rotary embeddings
+    of whole heads, layers one after the other."""
+    inputs = row.recipe.inputs
+    assert isinstance(inputs, Text)
+    if row.who == "llm-foundry":
+        layers, width, heads = _DECODERS[row.model]
+        return {
+            "model_type": "gpt2",
+            "vocab_size": inputs.vocabulary,
+            "n_positions": inputs.sequence,
+            "n_embd": width,
+            "n_layer": layers,
+            "n_head": heads,
+            "activation_function": "gelu",
+            **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+        }
+    neox = row.who == "gpt-neox"
+    layers, width, feed_forward, heads, key_heads = (24, 1536, 4 * 1536, 16, 16) if neox else _LLAMAS[row.model]
+    found = {
+        "model_type": "gpt_neox" if neox else "llama",
+        "vocab_size": inputs.vocabulary,
+        "max_position_embeddings": inputs.sequence,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "intermediate_size": feed_forward,
+        "num_attention_heads": heads,
+        "tie_word_embeddings": False,
+    }
+    return found | ({"rotary_pct": 1.0, "use_parallel_residual": False} if neox else {"num_key_value_heads": key_heads})
 
 
 def _timm(name: str, custom_kernels: bool) -> nn.Module:
