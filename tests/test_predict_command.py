@@ -12,7 +12,8 @@ import pytest
 from repro.console import UserError
 from repro.paper.tables import cells
 from repro.predict import fits, traces
-from repro.predict.traces import here_reason, nearest_here
+from repro.predict.report import from_traces
+from repro.predict.traces import nearest_here, shipped
 from tests.command_line import ROOT, answer, one_line, process, record, refusal, repro, results_folder
 
 EVERYTHING = fits.fitted_constants()[fits.EVERYTHING]
@@ -167,7 +168,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert "off by 25% in the median; of 2 it is within 25 % in 1, within 2x in 2, " in output
     assert output.split("\n")[0].endswith(", 3 of 4 are feasible or not as predicted.")
     assert "vit, 1GiB" in output
-    assert f", {here_reason()}" in output, "where the folder does not say what it had"
+    assert from_traces(shipped()[-1]) in " ".join(output.split()), "where the folder does not say what it had"
     on_two = answer(*asked, "--nodes", "2", "--measured", str(folder))
     assert [row["settings"] for row in on_two] == ["free_lunch+checkpointing"]
     elsewhere = repro("predict", "--gpu", "H200", "--measured", str(folder))

@@ -179,17 +179,6 @@ def test_another_stack_is_served_by_the_nearest_older_one(tmp_path: Path) -> Non
     assert served(transformers="5.23.0", timm="1.0.31", torch="2.10.0") == ("5.23.0", "1.0.31", "2.9.1")
 
 
-def test_a_stack_is_called_near_only_where_it_is_not_the_very_one() -> None:
-    versions = {"transformers": "5.23.0", "timm": "1.0.31", "torch": "2.13.0"}
-    stack = Traced(**versions)
-    assert (
-        traces.nearest_reason(stack, versions | {"torch": "2.13.0+cpu"}, "what the run had")
-        == "exactly what the run had"
-    )
-    for other in (versions | {"torch": "2.13.1"}, {"transformers": "5.23.0"}):
-        assert traces.nearest_reason(stack, other, "what the run had") == "nearest to what the run had"
-
-
 def test_traces_are_written_and_read_alike(tmp_path: Path) -> None:
     stack = traces.shipped()[0]
     original = traces.load(stack)

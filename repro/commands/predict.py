@@ -35,7 +35,7 @@ from ..printout import add_output, people
 from ..released.results import Archive
 from ..report import released
 from ..run.plan import Methods, ModernMethods, settings_for
-from ..run.reading import Joined, Reading, join, measured
+from ..run.reading import Joined, join, measured
 from ..validity import disturbance
 from . import predict_paper
 from .custom_models import add_models
@@ -213,13 +213,13 @@ def _beside(asked: _Asked, runs: Joined) -> int:
     found, rows = list[Comparison](), list[dict[str, Any]]()
     sources: dict[str, list[str]] = {}
     for run in runs.runs:
-        stack, reason = _traced_for(run)
+        stack = traces.nearest(run.environment.packages or {})
         of_it = [record for record in run.records if record.recipe in ids and record.origin == "measured"]
         there = compared_trials(of_it, asked.device, machine, asked.fitted, stack)
         found += there
         rows += [report.beside_row(each, stack) for each in there]
         if there:
-            sources.setdefault(report.traced(stack, reason), []).append(str(run.folder))
+            sources.setdefault(report.from_traces(stack), []).append(str(run.folder))
     if not found and machine.probed is None and machine.nodes == 1:
         corrected = {each.recipe for each in runs.records if each.device == asked.device and each.like_papers} & ids
         if corrected:
@@ -260,15 +260,6 @@ def _true_days(machine: Machine, recipes: Iterable[str], asked: DaysAsked) -> li
         if days is not None and days.origin != "predicted"
     ]
     return [f"True days on {machine.gpus} x {machine.gpu.name}: {', '.join(named)}."] if named else []
-
-
-def _traced_for(run: Reading) -> tuple[traces.Traced, str]:
-    """Return the traces nearest to the stack of a run, or to the installed one, and the reason for the choice."""
-    if run.environment.packages:
-        packages = run.environment.packages
-        stack = traces.nearest(packages)
-        return stack, traces.nearest_reason(stack, packages, "what the run had")
-    return traces.nearest_here(), traces.here_reason()
 
 
 def _row(each: SettingsDays, known: ModelDays) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from typing import Any
 
 from repro.datafile import columns
 from repro.formats import by_machine, cell_text, listing, significant, size
-from repro.installation import installed
-from repro.machine.packages import without_build
 from repro.paper.tables import Cell
 from repro.record import Record
 from repro.validity import fits, larger_may_fit
@@ -187,13 +185,6 @@ def beside_line(each: Comparison) -> dict[str, Any]:
         "ratio": each.ratio,
         "inside interval": each.inside,
     }
-
-
-def traced(stack: Traced, reason: str) -> str:
-    """Describe the traced stack and `why` it was chosen; name the installed versions that differ."""
-    here = ((package, without_build(installed(package) or version)) for package, version in asdict(stack).items())
-    others = [f"{package} {version}" for package, version in here if version != getattr(stack, package)]
-    return f"{from_traces(stack)}, {reason}{f' (installed is {listing(others)})' if others else ''}"
 
 
 def from_traces(stack: Traced) -> str:

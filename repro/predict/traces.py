@@ -189,25 +189,7 @@ def nearest(packages: Mapping[str, str], folder: Path = FOLDER) -> Traced:
 @cache
 def nearest_here() -> Traced:
     """Return the shipped stack nearest to the installed one."""
-    return nearest(_installed())
-
-
-def nearest_reason(stack: Traced, packages: Mapping[str, str], whose: str) -> str:
-    """Return how a stack relates to these packages, which are `whose`: `exactly` them, or `nearest to` them."""
-    has = all(without_build(packages.get(package, "")) == version for package, version in asdict(stack).items())
-    return f"{'exactly' if has else 'nearest to'} {whose}"
-
-
-def here_reason() -> str:
-    """Return the reason for the choice of `nearest_here`."""
-    packages = _installed()
-    if "transformers" not in packages:
-        return "the newest, as none is installed here"
-    return nearest_reason(nearest_here(), packages, "what is installed here")
-
-
-def _installed() -> dict[str, str]:
-    return {package: version for package in _PACKAGES if (version := installed(package))}
+    return nearest({package: version for package in _PACKAGES if (version := installed(package))})
 
 
 def can_trace() -> bool:
