@@ -120,7 +120,6 @@ def validate(format: Format, every: bool) -> int:
     more = {
         "Targets:": scores.target_rows(rows, errors),
         "Furthest off:": scores.worst(rows),
-        "What does not depend on a rate, and the order of settings:": scores.counted(known[fits.EVERYTHING]),
         "Fitted, of all constants (repro/predict/constants.py):": scores.fitted_rows(known),
         "Where 8 of 10 measured days lie:": scores.interval_rows(errors),
     }

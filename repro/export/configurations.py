@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
 from ..formats import as_json
@@ -21,9 +19,7 @@ def configurations(training: Training) -> dict[str, str]:
     found = {"training_arguments.json": as_json(training_arguments(training)) + "\n"}
     if training.settings.library == "deepspeed":
         found[DEEPSPEED] = as_json(zero(training)) + "\n"
-    return found | {
-        "accelerate.yaml": f"# accelerate launch --config_file accelerate.yaml FILE\n{_yaml(accelerate(training))}"
-    }
+    return found | {"accelerate.json": as_json(accelerate(training)) + "\n"}
 
 
 def training_arguments(training: Training) -> dict[str, Any]:
@@ -121,14 +117,3 @@ def accelerate(training: Training) -> dict[str, Any]:
     if training.compiled:
         found["dynamo_config"] = {"dynamo_backend": "INDUCTOR"}
     return found
-
-
-def _yaml(values: Mapping[str, Any], indent: str = "") -> str:
-    """Return text, numbers and truth values as YAML; text as JSON has it, which YAML contains."""
-    lines = list[str]()
-    for name, value in values.items():
-        nested = isinstance(value, Mapping)
-        lines.append(
-            f"{indent}{name}:\n{_yaml(value, indent + '  ')}" if nested else f"{indent}{name}: {json.dumps(value)}\n"
-        )
-    return "".join(lines)

@@ -17,7 +17,7 @@ from repro.formats import SECONDS_A_DAY, significant
 from repro.machine.support import fits_papers_hosts
 from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.settings import NAIVE, Settings, search_space
-from repro.paper.tables import Cell, Table, all_cells, cells, published_settings
+from repro.paper.tables import Cell, Table, cells
 from repro.record import Record
 from repro.validity import undisturbed
 
@@ -379,28 +379,3 @@ def fitted_rows(fits: Mapping[str, Constants]) -> list[dict[str, Any]]:
         for name, value in start.items()
         if found[EVERYTHING][name] != value
     ]
-
-
-def counted(fit: Constants) -> list[dict[str, Any]]:
-    """Return what is counted: cells that fit or not as printed, Appendix J's micro batches, and how its settings rank
-    in the predicted order by the authors' clock."""
-    rows, table = published_settings(), {cell.place: cell for cell in all_cells() if cell.table == "1"}
-    known = [cell for cell in all_cells() if cell.state != "lost"]
-    sizes = {row: [_micro_batch(row.model, row.gpu, row.gpus, each) for each in row.readings()] for row in rows}
-    places = []
-    for each in (row for row in rows if len(sizes[row]) == 1):
-        seconds = _by_authors(table[each.place], fit)
-        places.append(sorted(seconds, key=seconds.__getitem__).index(each.readings()[0]))
-    counts = {
-        "cells that fit or not, as printed": (sum(bool(_fitting(c)) == (c.state == "days") for c in known), len(known)),
-        "Appendix J's micro batches, exact": (sum(row.mbs in sizes[row] for row in rows), len(rows)),
-        "Appendix J's legible settings, predicted first": (sum(not place for place in places), len(places)),
-        "... among the first three": (sum(place < 3 for place in places), len(places)),
-    }
-    return [{"counted": what, "number": f"{number} of {of}"} for what, (number, of) in counts.items()]
-
-
-def _micro_batch(model: str, gpu: str, gpus: int, settings: Settings) -> int:
-    recipe, machine = recipe_of(model), Machine(paper_gpu(gpu), gpus)
-    trace = trace_of(recipe, machine, settings, PAPER_STACK)
-    return largest_micro_batch(recipe, trace, settings, machine.gpu, gpus, _ALLOWANCE)

@@ -7,6 +7,7 @@ import re
 import shutil
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,28 +55,15 @@ class Checkpoints:
         """Save the training after so many steps, in a folder that gets its name once all of it is on the disk. Return
         False where that fails on a rank, which rank 0 says in a line: what was written is removed."""
         started = time.perf_counter()
-        problem = ""
-        if self.rank.index == 0:
-            problem = self._begin()
+        mine: dict[str, tuple[int, int]] = {}
+        problem = self._tried(self._begin) if self.rank.index == 0 else ""
         if not (problem := self._agreed(problem)):
-            try:
-                self._write(self._part)
-            except (OSError, RuntimeError) as error:  # of a full disk torch says only that a position is unexpected
-                problem = self._reason(error)
-            problem = self._agreed(problem)
-        found: dict[str, tuple[int, int]] = {}
+            problem = self._agreed(self._tried(lambda: self._write(self._part)))
         if not problem:
-            try:
-                found = self._synced()
-            except OSError as error:
-                problem = self._reason(error)
-            problem = self._agreed(problem)
-        if not problem and self.rank.index == 0:
-            try:
-                self._publish(step, found)
-            except (OSError, UserError) as error:
-                problem = self._reason(error)
-        problem = self._agreed(problem)
+            problem = self._agreed(self._tried(lambda: mine.update(self._synced())))
+        if not problem:
+            found = {name: each for share in self._gathered(mine) for name, each in share.items()}
+            problem = self._agreed(self._tried(lambda: self._publish(step, found)) if self.rank.index == 0 else "")
         if problem:
             if self.rank.index == 0:
                 shutil.rmtree(self._part, ignore_errors=True)
@@ -105,31 +93,36 @@ class Checkpoints:
     def _named(self, step: int) -> Path:
         return self.folder / f"step-{step:09}"
 
-    def _begin(self) -> str:
-        """Make an empty folder to write to; return why that cannot be, or why nothing should be written."""
+    def _tried(self, work: Callable[[], None]) -> str:
+        """Do a part of a save on this rank, and return why that failed; empty where it did not."""
         try:
-            shutil.rmtree(self._part, ignore_errors=True)
-            self._part.mkdir(parents=True)
-            free = files.free_bytes(self.folder)
-        except OSError as error:
-            return self._reason(error)
-        if free < self.last_bytes:
-            return f"no space left in {self.folder}: {free:,.0f} bytes are free, the last one took {self.last_bytes:,}"
+            work()
+        except (OSError, RuntimeError, UserError) as error:  # of a full disk torch says that a position is unexpected
+            full = isinstance(error, OSError) and error.errno in DISK_FULL
+            if full or files.free_bytes(files.nearest(self.folder)) < 2**20:
+                return f"no space left in {self.folder}"
+            return one_line(error)
         return ""
 
-    def _reason(self, error: Exception) -> str:
-        full = isinstance(error, OSError) and error.errno in DISK_FULL
-        if full or files.free_bytes(files.nearest(self.folder)) < 2**20:
-            return f"no space left in {self.folder}"
-        return one_line(error)
+    def _begin(self) -> None:
+        """Make an empty folder to write to. Raise UserError where the disk has no room for what the last one took."""
+        shutil.rmtree(self._part, ignore_errors=True)
+        self._part.mkdir(parents=True)
+        if (free := files.free_bytes(self.folder)) < self.last_bytes:
+            raise UserError(
+                f"no space left in {self.folder}: {free:,.0f} bytes are free, the last one took {self.last_bytes:,}"
+            )
 
     def _agreed(self, problem: str) -> str:
         """Return the first problem that a rank has, on all ranks."""
-        if self.rank.world == 1:
-            return problem
-        found: list[Any] = [None] * self.rank.world
-        dist.all_gather_object(found, problem)
-        return next(filter(None, found), "")
+        return next(filter(None, self._gathered(problem)), "")
+
+    def _gathered(self, mine: Any) -> list[Any]:
+        """Return what each rank gives, on all ranks."""
+        found = [mine] * self.rank.world
+        if self.rank.world > 1:
+            dist.all_gather_object(found, mine)
+        return found
 
     def _write(self, folder: Path) -> None:
         engine, index = self.engine, self.rank.index
@@ -155,13 +148,8 @@ class Checkpoints:
         return state
 
     def _synced(self) -> dict[str, tuple[int, int]]:
-        """Bring this rank's share of the files to the disk; return the bytes and CRC-32 of all ranks' shares."""
-        mine = {name: _checksum(self._part / name, sync=True) for name in self._share(self._part)}
-        if self.rank.world == 1:
-            return mine
-        found: list[Any] = [None] * self.rank.world
-        dist.all_gather_object(found, mine)
-        return {name: each for share in found for name, each in share.items()}
+        """Bring this rank's share of the files to the disk; return their bytes and CRC-32."""
+        return {name: _checksum(self._part / name, sync=True) for name in self._share(self._part)}
 
     def _share(self, folder: Path) -> list[str]:
         names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
