@@ -162,26 +162,13 @@ def load_probes(file: Path) -> Probes:
 
 def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:
     """Return a catalogue row for a device without one; predictions use only its measured values."""
-    nothing: dict[str, Any] = dict.fromkeys(
-        (
-            "reported_mib",
-            "fp32_tflops",
-            "tf32_tflops",
-            "fp16_tflops",
-            "bf16_tflops",
-            "boost_mhz",
-            "bandwidth_gb_s",
-            "board_power_w",
-        )
-    )
-    return Gpu(
-        name=name,
-        paper_name=None,
-        driver_names=(),
-        generation=GENERATIONS[-1] if capability else "CPU",
-        compute_capability=capability or (0, 0),
-        memory_gb=0.0,
-        link="measured",
-        source="repro probe",
-        **nothing,
-    )
+    known: dict[str, Any] = {
+        "name": name,
+        "driver_names": (),
+        "generation": GENERATIONS[-1] if capability else "CPU",
+        "compute_capability": capability or (0, 0),
+        "memory_gb": 0.0,
+        "link": "measured",
+        "source": "repro probe",
+    }
+    return Gpu(**dict.fromkeys(datafile.columns(Gpu)) | known)

@@ -3,6 +3,7 @@ and save for the backward pass (mamba-ssm 2.2, `mamba_inner_fn`), and compute no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,26 +12,35 @@ from torch import Tensor
 _CHUNK = 2048  # tokens: the scan saves its states once per chunk
 
 
-@torch.library.custom_op("repro::causal_conv1d", mutates_args=())
+def _stand_in(shapes: Callable[..., Any]) -> Any:
+    """Return an operator of this name whose results have the shapes of the function's."""
+    operator = torch.library.custom_op(f"repro::{shapes.__name__}", shapes, mutates_args=())
+    operator.register_fake(shapes)
+    return operator
+
+
+@_stand_in
 def causal_conv1d(x: Tensor, weight: Tensor) -> Tensor:
     """Stand in for a convolution of x (examples, channels, tokens) with weight (channels, taps), and its SiLU."""
     return torch.empty_like(x)
 
 
-@torch.library.custom_op("repro::causal_conv1d_backward", mutates_args=())
+@_stand_in
 def causal_conv1d_backward(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(weight)
 
 
-@torch.library.custom_op("repro::selective_scan", mutates_args=())
+@_stand_in
 def selective_scan(
     u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, c: Tensor, z: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Take u, delta, z (examples, channels, tokens), decay (channels, states), b, c (examples, states, tokens)."""
-    return _scanned(u, decay)
+    chunks = -(-u.shape[2] // _CHUNK)
+    states = u.new_empty((*u.shape[:2], chunks, 2 * decay.shape[1]), dtype=torch.float32)
+    return torch.empty_like(u), states, torch.empty_like(u)
 
 
-@torch.library.custom_op("repro::selective_scan_backward", mutates_args=())
+@_stand_in
 def selective_scan_backward(
     gradient: Tensor,
     u: Tensor,
@@ -42,28 +52,8 @@ def selective_scan_backward(
     states: Tensor,
     out: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _gradients(u, delta, decay, b, c, z)
-
-
-def _scanned(u: Tensor, decay: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    chunks = -(-u.shape[2] // _CHUNK)
-    states = u.new_empty((*u.shape[:2], chunks, 2 * decay.shape[1]), dtype=torch.float32)
-    return torch.empty_like(u), states, torch.empty_like(u)
-
-
-def _gradients(
-    u: Tensor, delta: Tensor, decay: Tensor, b: Tensor, c: Tensor, z: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     like = torch.empty_like
     return like(u), like(delta), like(decay), like(b), like(c), like(z), like(u)
-
-
-causal_conv1d.register_fake(lambda x, weight: torch.empty_like(x))
-causal_conv1d_backward.register_fake(lambda gradient, x, weight: (torch.empty_like(x), torch.empty_like(weight)))
-selective_scan.register_fake(lambda u, delta, decay, b, c, z: _scanned(u, decay))
-selective_scan_backward.register_fake(
-    lambda gradient, u, delta, decay, b, c, z, states, out: _gradients(u, delta, decay, b, c, z)
-)
 
 
 class FusedMixer(torch.autograd.Function):
@@ -74,7 +64,9 @@ class FusedMixer(torch.autograd.Function):
         convolution, to_states, to_delta, to_out, decay, _, _, _ = weights
         to_states, to_delta, to_out = (weight.to(xz.dtype) for weight in (to_states, to_delta, to_out))
         u, z = xz.chunk(2, dim=1)
-        convolved, delta, projected = _before_scan(u, convolution, to_states, to_delta)
+        convolved = causal_conv1d(u, convolution)
+        projected = _flat(convolved).matmul(to_states.t())
+        delta = _delta(projected, to_delta, u.shape)
         b, c = _states(projected, to_delta, decay, xz.shape)
         out, states, gated = selective_scan(convolved, delta, decay, b, c, z)
         ctx.save_for_backward(xz, projected, b, c, states, out, *weights, to_states, to_delta, to_out)
@@ -105,12 +97,6 @@ class FusedMixer(torch.autograd.Function):
         like = torch.empty_like
         found = (d_convolution, d_to_states, d_to_delta, d_out, d_decay, *(like(weight) for weight in weights[5:]))
         return given, *(d.to(weight.dtype) for d, weight in zip(found, weights, strict=True))
-
-
-def _before_scan(u: Tensor, convolution: Tensor, to_states: Tensor, to_delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    convolved = causal_conv1d(u, convolution)
-    projected = _flat(convolved).matmul(to_states.t())
-    return convolved, _delta(projected, to_delta, u.shape), projected
 
 
 def _delta(projected: Tensor, to_delta: Tensor, shape: torch.Size) -> Tensor:
