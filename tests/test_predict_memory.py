@@ -14,7 +14,7 @@ from repro.paper.gpus import Gpu, catalogue, find
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings, Sharding, search_space
 from repro.paper.tables import Table, cells, published_settings
 from repro.predict import fits, traces
-from repro.predict.forecast import forecast, predicted
+from repro.predict.forecast import forecast, search
 from repro.predict.hardware import Machine
 from repro.predict.memory import (
     ALL_OF_IT,
@@ -291,7 +291,7 @@ def test_every_cell_is_feasible_where_the_paper_found_it_so(table: Table, fitted
     known = [cell for cell in cells(table) if cell.state != "lost"]
     assert len(known) >= 143
     for cell in known:
-        assert predicted(cell, fitted).feasible == (cell.state == "days"), cell
+        assert search(cell, fitted)[0].feasible == (cell.state == "days"), cell
 
 
 def test_naive_training_needs_more_memory_than_custom_kernels() -> None:

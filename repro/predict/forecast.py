@@ -155,11 +155,6 @@ def search(cell: Cell, constants: Constants, by_authors: bool = False) -> list[F
     return ranked((forecast(recipe, machine, settings, constants) for settings in space), by_authors)
 
 
-def predicted(cell: Cell, constants: Constants, by_authors: bool = False) -> Forecast:
-    """Predict the fastest settings of a cell."""
-    return search(cell, constants, by_authors)[0]
-
-
 @cache
 def corrected(cell: Cell, stack: Traced = PAPER_STACK) -> Forecast:
     """Predict what the paper's own choice takes on a stack: naive settings for Table 4, else Appendix J's settings and

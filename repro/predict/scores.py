@@ -6,7 +6,6 @@ import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -14,10 +13,9 @@ from typing import Any, Literal
 
 from repro.console import DATA
 from repro.formats import SECONDS_A_DAY, significant
-from repro.machine.support import fits_papers_hosts
-from repro.paper.arithmetic import paper_gpu, recipe_of
-from repro.paper.settings import NAIVE, Settings, search_space
-from repro.paper.tables import Cell, Table, cells
+from repro.paper.arithmetic import recipe_of
+from repro.paper.settings import Settings
+from repro.paper.tables import Table, cells
 from repro.record import Record
 from repro.validity import undisturbed
 
@@ -26,14 +24,13 @@ from ..models.recipe import Recipe
 from ..paper.gpus import find
 from .constants import PAPERS, Queue, Rates
 from .fits import EVERYTHING, Constants, Errors, Factors
-from .forecast import trace_of
+from .forecast import search, trace_of
 from .hardware import Machine, gpu_named
 from .launch_queue import authors_step
-from .memory import Allowance, largest_micro_batch
 from .observations import Observation, trials
 from .published import predicted_seconds, published
 from .time import StepModel
-from .traces import PAPER_STACK, Traced, nearest
+from .traces import Traced, nearest
 
 HeldOut = Literal["recipe", "GPU", "all"]  # what the fit had not seen of a row; all: no such row is in any fit
 WAYS: tuple[HeldOut, HeldOut] = ("recipe", "GPU")
@@ -49,7 +46,6 @@ NOTES = (
     "expected/elsewhere.csv; other records: results/; predicted before: results/predicted.",
     "csv and json have a row for each measurement with its source, and --all more tables.",
 )
-_ALLOWANCE = Allowance()
 _INSIDE = 0.8  # share of unseen measurements inside the interval
 _LEAST = 5  # measured trainings of a kind of GPU that has an interval
 _WORST = 10
@@ -115,10 +111,10 @@ def _held_out(fits: Mapping[str, Constants]) -> list[Scored]:
     for way in WAYS:
         for cell in (each for table in TABLES for each in cells(table) if each.days is not None):
             held = fits[recipe_of(cell.model).id if way == "recipe" else cell.gpu]
-            days = _days(cell, held)
-            if days is not None and cell.days is not None:
-                of, machine = _table(cell.table), _machine(cell)
-                found.append(Scored(of, cell.model, machine, float(cell.days), days, cell.source, way))
+            best = search(cell, held, by_authors=True)[0]
+            if best.authors_days is not None and cell.days is not None:
+                measured, of = float(cell.days), _table(cell.table)
+                found.append(Scored(of, cell.model, best.machine, measured, best.authors_days, cell.source, way))
         for trial in trials():
             found += _trial(trial, fits[trial.recipe.id if way == "recipe" else trial.gpu], way)
     return found
@@ -220,40 +216,6 @@ def _inner(rows: Sequence[Scored]) -> Factors:
         known = sorted(1 / each.ratio for each in rows if each.held_out == way)
         ends.append((known[int(outside * len(known))], known[int((1 - outside) * len(known))]))
     return round(min(low for low, _ in ends), 4), round(max(high for _, high in ends), 4)
-
-
-def _machine(cell: Cell) -> Machine:
-    return Machine(paper_gpu(cell.gpu), cell.gpus)
-
-
-@cache
-def _fitting(cell: Cell) -> tuple[tuple[Settings, int], ...]:
-    """Return the settings that the authors tried for a cell and that fit, each with its micro batch."""
-    recipe, machine = recipe_of(cell.model), _machine(cell)
-    tried = [NAIVE] if cell.table == "4" else search_space(cell.gpus)
-    sizes = [
-        (settings, largest_micro_batch(recipe, trace, settings, machine.gpu, machine.world, _ALLOWANCE))
-        for settings in tried
-        if fits_papers_hosts(recipe, settings, machine.world)
-        for trace in [trace_of(recipe, machine, settings, PAPER_STACK)]
-    ]
-    return tuple((settings, size) for settings, size in sizes if size)
-
-
-def _by_authors(cell: Cell, fit: Constants) -> dict[Settings, float]:
-    """Return the seconds of a training step by the authors' clock, by which they chose, with each settings."""
-    recipe, machine = recipe_of(cell.model), _machine(cell)
-    found = {}
-    for settings, size in _fitting(cell):
-        trace = trace_of(recipe, machine, settings, PAPER_STACK)
-        step = StepModel(recipe, trace, settings, machine, fit.rates).step(size)
-        found[settings] = authors_step(step, fit.queue)
-    return found
-
-
-def _days(cell: Cell, fit: Constants) -> float | None:
-    seconds = min(_by_authors(cell, fit).values(), default=None)
-    return None if seconds is None else seconds * recipe_of(cell.model).training_steps / SECONDS_A_DAY
 
 
 def median_error(rows: Iterable[Scored]) -> float:
