@@ -55,19 +55,16 @@ class Checkpoints:
         """Save the training after so many steps, in a folder that gets its name once all of it is on the disk. Return
         False where that fails on a rank, which rank 0 says in a line: what was written is removed."""
         started = time.perf_counter()
-        mine: dict[str, tuple[int, int]] = {}
-        problem = self._tried(self._begin) if self.rank.index == 0 else ""
-        if not (problem := self._agreed(problem)):
-            problem = self._agreed(self._tried(lambda: self._write(self._part)))
-        if not problem:
-            problem = self._agreed(self._tried(lambda: mine.update(self._synced())))
-        if not problem:
+        try:
+            self._together(self._begin, first_alone=True)
+            self._together(lambda: self._write(self._part))
+            mine = self._together(self._synced)
             found = {name: each for share in self._gathered(mine) for name, each in share.items()}
-            problem = self._agreed(self._tried(lambda: self._publish(step, found)) if self.rank.index == 0 else "")
-        if problem:
+            self._together(lambda: self._publish(step, found), first_alone=True)
+        except UserError as error:
             if self.rank.index == 0:
                 shutil.rmtree(self._part, ignore_errors=True)
-                say(f"step {step}: no checkpoint was saved, {problem}")
+                say(f"step {step}: no checkpoint was saved, {error}")
             return False
         self.last_bytes = sum(file.stat().st_size for file in self._named(step).rglob("*"))
         self.last_seconds = time.perf_counter() - started
@@ -93,16 +90,19 @@ class Checkpoints:
     def _named(self, step: int) -> Path:
         return self.folder / f"step-{step:09}"
 
-    def _tried(self, work: Callable[[], None]) -> str:
-        """Do a part of a save on this rank, and return why that failed; empty where it did not."""
+    def _together(self, work: Callable[[], Any], first_alone: bool = False) -> Any:
+        """Do a part of a save on all ranks, or on rank 0. Raise UserError on all of them where it fails on one."""
+        problem, result = "", None
         try:
-            work()
+            result = work() if self.rank.index == 0 or not first_alone else None
         except (OSError, RuntimeError, UserError) as error:  # of a full disk torch says that a position is unexpected
             full = isinstance(error, OSError) and error.errno in DISK_FULL
-            if full or files.free_bytes(files.nearest(self.folder)) < 2**20:
-                return f"no space left in {self.folder}"
-            return one_line(error)
-        return ""
+            full = full or files.free_bytes(files.nearest(self.folder)) < 2**20
+            problem = str(error) if isinstance(error, UserError) else one_line(error)
+            problem = f"no space left in {self.folder}" if full else problem
+        if problem := self._agreed(problem):
+            raise UserError(problem)
+        return result
 
     def _begin(self) -> None:
         """Make an empty folder to write to. Raise UserError where the disk has no room for what the last one took."""
