@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from repro import files
+import msgspec
+
+from repro import datafile, files
 from repro.console import UserError
-from repro.datafile import columns
+from repro.datafile import NotAsDeclaredError, columns
 from repro.installation import installed
 from repro.machine.packages import numbers, without_build
 
@@ -44,8 +45,7 @@ _WAY_OUT = "restore it, or in a checkout make those of the installed stack by py
 TRACING_TORCH = "2.4"  # the first that supports custom operators
 
 
-@dataclass(frozen=True)
-class Linear:
+class Linear(msgspec.Struct, array_like=True, frozen=True):
     """A cost of a micro-step: a fixed part, and what each example adds."""
 
     fixed: float
@@ -127,7 +127,7 @@ def save(traces: Iterable[Trace], folder: Path = FOLDER) -> Path:
     """
     found = list(traces)
     file = _file(found[0].stack, folder)
-    lines = [json.dumps(_plain(trace), separators=(",", ":")) for trace in found]
+    lines = [msgspec.json.encode(_rounded(trace)).decode() for trace in found]
     return files.replace(file, "[\n" + ",\n".join(lines) + "\n]\n")
 
 
@@ -136,8 +136,8 @@ def load(stack: Traced, folder: Path = FOLDER) -> dict[tuple[str, Scale, Variant
     """Return one stack's traces, by recipe, scale and variant. Raise UserError if they cannot be read."""
     file = _file(stack, folder)
     try:
-        found = [_trace(plain) for plain in json.loads(files.read(file))]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = datafile.read(file, list[Trace])
+    except NotAsDeclaredError as error:
         raise UserError(f"{file}: no traces ({error}); {_WAY_OUT}") from None
     return {(trace.recipe, trace.scale, trace.variant): trace for trace in found}
 
@@ -216,37 +216,14 @@ def _file(stack: Traced, folder: Path) -> Path:
     return folder / ("_".join(f"{package}-{version}" for package, version in asdict(stack).items()) + ".json")
 
 
-def _plain(trace: Trace) -> dict[str, Any]:
-    parts = [
-        {
-            "name": part.name,
-            "count": part.count,
-            "units": part.units,
-            "costs": {key: [_short(line.fixed), _short(line.each)] for key, line in part.costs.items()},
-        }
-        for part in trace.parts
-    ]
-    return {
-        "recipe": trace.recipe,
-        "scale": trace.scale,
-        "variant": trace.variant,
-        "stack": asdict(trace.stack),
-        "parts": parts,
-    }
+def _rounded(trace: Trace) -> Trace:
+    """Return a trace whose costs have as many digits as its file."""
 
+    def short(value: float) -> float:
+        return int(value) if value == int(value) else float(f"{value:.7g}")
 
-def _short(value: float) -> float:
-    return int(value) if value == int(value) else float(f"{value:.7g}")
-
-
-def _trace(plain: dict[str, Any]) -> Trace:
     parts = (
-        Block(
-            part["name"],
-            part["count"],
-            part["units"],
-            {key: Linear(float(fixed), float(each)) for key, (fixed, each) in part["costs"].items()},
-        )
-        for part in plain["parts"]
+        replace(part, costs={key: Linear(short(line.fixed), short(line.each)) for key, line in part.costs.items()})
+        for part in trace.parts
     )
-    return Trace(plain["recipe"], plain["scale"], plain["variant"], Traced(**plain["stack"]), tuple(parts))
+    return replace(trace, parts=tuple(parts))
