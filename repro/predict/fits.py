@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from repro import command, datafile
 from repro.console import UserError
-from repro.formats import LARGEST, SMALLEST
 from repro.paper.gpus import AMPERE, GENERATIONS, Gpu, find, paper_gpus
 from repro.validity import cpu_disturbance
 
@@ -107,7 +108,7 @@ class Probes:
     `busy_cpus` are those that other processes used, of the busiest count; None if the system does not report it."""
 
     device: str
-    memory: int
+    memory: Annotated[int, Meta(ge=1)]
     capability: tuple[int, int] | None
     counts: dict[int, Probed]
     seconds: float
@@ -146,15 +147,9 @@ def load_probes(file: Path) -> Probes:
     """Return the probes that `save` wrote. Raise UserError if they cannot be read, or a number is out of range."""
     try:
         found = datafile.read(file, Probes)
-        numbers = {"memory": found.memory}
         for count, probed in found.counts.items():
             if probed.bf16 is None and (found.capability is None or found.capability >= AMPERE):
                 raise datafile.NotAsDeclaredError(f"counts.{count}.bf16 is null, where the device has bf16")
-            numbers |= {f"counts.{count}.{name}": number for name, number in asdict(probed).items()}
-        for name, number in numbers.items():
-            if number is not None and not SMALLEST <= number <= LARGEST:
-                range_ = f"from {SMALLEST:g} to {LARGEST:g}"
-                raise datafile.NotAsDeclaredError(f"{name} is {number!r}, not a positive number {range_}")
         return found
     except datafile.NotAsDeclaredError as error:
         raise UserError(f"{file}: no probes of a machine ({error}); {command()} probe --out FILE makes them") from None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from repro import command
 from repro.console import UserError, fits, suggest_names
+from repro.formats import LARGEST, SMALLEST
 from repro.paper.gpus import CustomGpu, Gpu, catalogue, catalogue_file, find, names, peak_flops
 from repro.paper.tables import COUNTS
 
@@ -25,20 +28,23 @@ _NETWORK = 25e9  # InfiniBand between nodes, 200 Gb/s: the lower figure in the p
 _BRIDGED = ("RTX A6000",)
 
 
+_Measured = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
+
+
 @dataclass(frozen=True)
 class Probed:
     """Measurements by probes, see repro.measure.probes: FLOP/s of matrix products; bytes/s of copies, of copies to the
     host, and of a ring between devices; seconds of an almost empty kernel and of the smallest exchange of shards."""
 
-    fp32: float
-    tf32: float | None
-    fp16: float
-    bf16: float | None
-    copy: float
-    host: float
-    launch: float
-    ring: float | None
-    latency: float | None
+    fp32: _Measured
+    tf32: _Measured | None
+    fp16: _Measured
+    bf16: _Measured | None
+    copy: _Measured
+    host: _Measured
+    launch: _Measured
+    ring: _Measured | None
+    latency: _Measured | None
 
 
 @dataclass(frozen=True)
