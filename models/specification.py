@@ -15,11 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from repro import files, formats
 from repro.console import UserError, suggest_names
-from repro.datafile import NotAsDeclaredError, from_json, parse
+from repro.datafile import Count, NotAsDeclaredError, Positive, parse, read_toml, table
 
 from .recipe import Images, Precision, Text
 
@@ -72,21 +74,21 @@ class Fields:
     text in tokens."""
 
     name: str | None = None
-    batch_size: int | None = None
-    training_steps: int | None = None
-    tokens: float | None = None
-    images: float | None = None
-    epochs: float | None = None
-    dataset_size: float | None = None
-    sequence: int | None = None
-    image_size: int | None = None
+    batch_size: Count | None = None
+    training_steps: Count | None = None
+    tokens: Positive | None = None
+    images: Positive | None = None
+    epochs: Positive | None = None
+    dataset_size: Positive | None = None
+    sequence: Count | None = None
+    image_size: Count | None = None
     precision: Precision | None = None
     optimizer: Literal["Adam", "AdamW"] | None = None
-    learning_rate: float | None = None
+    learning_rate: Positive | None = None
     schedule: Literal["cosine", "linear"] | None = None
-    warmup_steps: int | None = None
-    clip: float | None = None
-    flops_per_example: int | None = None
+    warmup_steps: Annotated[int, Meta(ge=0, description="a whole number")] | None = None
+    clip: Positive | None = None
+    flops_per_example: Annotated[int, Meta(ge=1, description="a whole number from 1 up")] | None = None
     compiles: bool | None = None
 
     def over(self, other: Fields) -> Fields:
@@ -214,7 +216,7 @@ def _fields(text: str, numbers: str) -> Fields:
         if name in found:
             raise UserError(f"{text}: {key} is given twice")
         found[name] = parse(plain, f"{text}: {key}")
-    return checked(found, text)
+    return table(Fields, found, text)
 
 
 def contents_of(path: Path, text: str) -> bytes:
@@ -289,8 +291,6 @@ def _of_toml(text: str, given: Fields) -> Specification:
     """Return the specification of a TOML file: the keys or the fields, and `model` as on the command line, or a table
     `config`."""
     path = Path(os.path.expanduser(text))
-    from repro.datafile import read_toml
-
     found = read_toml(path, "model", "a model's fields")
     known = {each.name: each.name for each in fields(Fields)} | {key: name for key, (name, _) in KEYS.items()}
     for key in found:
@@ -302,7 +302,7 @@ def _of_toml(text: str, given: Fields) -> Specification:
     for name in ("tokens", "images", "dataset_size"):
         if isinstance(plain.get(name), str):
             plain[name] = formats.amount(plain[name], f"{path}: {name}")
-    own = checked(plain, str(path))
+    own = table(Fields, plain, str(path))
     wanted, config = found.get("model"), found.get("config")
     if (wanted is None) == (config is None):
         raise UserError(
@@ -328,30 +328,6 @@ def _beside(path: Path, wanted: str) -> str:
     if kind == "timm":
         return wanted
     return f"hf:{path.parent / rest}" if kind == "hf" else str(path.parent / wanted)
-
-
-def checked(plain: Mapping[str, Any], place: str) -> Fields:
-    """Return fields after a check of their types and bounds. Raise UserError for the first that is wrong."""
-    kinds = get_type_hints(Fields)
-    for name, found in plain.items():
-        try:
-            converted = from_json(Fields, {name: found})
-        except NotAsDeclaredError:
-            expected = _expected(kinds[name])
-            raise UserError(f"{place}: {name} is {found!r}, expected {expected}") from None
-        number = getattr(converted, name)
-        least = -1 if name == "warmup_steps" else 0
-        if isinstance(number, int | float) and not isinstance(number, bool) and not least < number < 1e18:
-            raise UserError(f"{place}: {name} is {found!r}, expected a number above {least}")
-    return from_json(Fields, dict(plain))
-
-
-def _expected(kind: Any) -> str:
-    [kind] = [each for each in get_args(kind) if each is not type(None)]
-    words = get_args(kind)
-    if words:
-        return f"one of {', '.join(words)}"
-    return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "some text")
 
 
 def missing(text: str, given: Fields) -> None:

@@ -140,8 +140,8 @@ REFUSED = {
     "@batch=8,batch=9": ": batch is given twice\n",
     "@batch=8,batches=9": f": unknown key 'batches' behind the @{KEYS}",
     "@token=1B,batch=8": f": unknown key 'token' behind the @{KEYS}",
-    "@batch=8,steps=9,precision=fp8": ": precision is 'fp8', expected one of fp16, bf16, fp32\n",
-    "@batch=8,steps=9,optimizer=SGD": ": optimizer is 'SGD', expected one of Adam, AdamW\n",
+    "@batch=8,steps=9,precision=fp8": r", \$.precision: found 'fp8', expected one of fp16, bf16, fp32\n",
+    "@batch=8,steps=9,optimizer=SGD": r", \$.optimizer: found 'SGD', expected one of Adam, AdamW\n",
 }
 
 
