@@ -14,18 +14,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
 
 from repro.console import UserError
-from repro.datafile import NotAsDeclaredError, from_json, load, to_json
+from repro.datafile import Count, NotAsDeclaredError, from_json, load, to_json
 
-from .recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text
+from .recipe import Images, Optimizer, Precision, Recipe, Scale, Schedule, Text, Whole
 from .specification import Specification, contents_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}-[0-9a-f]{8}")
+_ID = r"[a-z0-9][a-z0-9._-]{0,39}-[0-9a-f]{8}"
 EXPORTED, EXPORTED_CODE = "model.json", "model.py"
 
 
@@ -46,20 +48,20 @@ class Described:
     `attention` is the implementation that free lunch takes, `config` what builds it at this scale, and `built` names
     its class. `slow_scan`: it was found without the kernel of its scan."""
 
-    id: str
+    id: Annotated[str, Meta(pattern=rf"^{_ID}\Z")]
     scale: Scale
     name: str
     family: str
-    batch_size: int
-    training_steps: int
+    batch_size: Count
+    training_steps: Whole
     precision: Precision
     optimizer: Optimizer
     schedule: Schedule
     clip: float | None
     layer: str
-    width: int
-    parameters: int
-    flops_per_example: int
+    width: Whole
+    parameters: Whole
+    flops_per_example: Whole
     text: Text | None = None
     images: Images | None = None
     module: str = ""
@@ -95,19 +97,6 @@ class Described:
     def plain(self) -> Described:
         """Return the data without what only building needs, or what depends on the machine."""
         return replace(self, attention="", config=None, frozen=Frozen(), built="", slow_scan=False)
-
-    @property
-    def problem(self) -> str:
-        """Describe what no recipe of one's own has; empty where it is one."""
-        counts = [self.batch_size, self.training_steps, self.width, self.parameters, self.flops_per_example]
-        counts += [number for each in (self.text, self.images) if each is not None for number in asdict(each).values()]
-        if not _ID.fullmatch(self.id):
-            return f"{self.id!r} is no id of an own model"
-        if (self.text is None) == (self.images is None):
-            return f"{self.id} needs one of text and images"
-        if any(not 0 < number < 10**30 for number in counts) or self.batch_size > 10**9:
-            return f"a number of {self.id} is not positive, or too large"
-        return ""
 
 
 @dataclass(frozen=True)
@@ -160,7 +149,7 @@ def find(id: str, scale: Scale) -> Recipe | None:
 
 def is_id(text: str) -> bool:
     """Return whether a text looks like the id of a recipe of one's own."""
-    return bool(_ID.fullmatch(text))
+    return bool(re.fullmatch(_ID, text))
 
 
 def registered(id: str) -> CustomModel | None:
@@ -237,8 +226,8 @@ def read(file: Path) -> list[str]:
     """Register the recipes of a results folder as data, and return their ids. Raise NotAsDeclaredError for other
     content, and UserError for a recipe that differs from a known one of its id."""
     found = from_json(list[Described], load(file))
-    if problem := next(filter(None, (each.problem for each in found)), ""):
-        raise NotAsDeclaredError(problem)
+    if wrong := [each.id for each in found if (each.text is None) == (each.images is None)]:
+        raise NotAsDeclaredError(f"{wrong[0]} needs one of text and images")
     tiny = {each.id: each for each in found if each.scale == "tiny"}
     for each in found:
         if each.scale == "paper":

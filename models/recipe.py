@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
 
 if TYPE_CHECKING:
     from torch import nn
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp16", "bf16", "fp32"]
 Scale = Literal["paper", "tiny"]
+Whole = Annotated[int, Meta(ge=1)]  # checked where a file is read
 _NODE = 8  # devices of the largest node in the paper
 
 
@@ -33,16 +36,16 @@ def sharing(batches: Iterable[int], devices: int) -> str:
 class Text:
     """Inputs of a language model: per example, `sequence` random token ids below `vocabulary`."""
 
-    sequence: int
-    vocabulary: int
+    sequence: Whole
+    vocabulary: Whole
 
 
 @dataclass(frozen=True)
 class Images:
     """Inputs of a vision model: random RGB images of `size` x `size` pixels and one of `classes` labels."""
 
-    size: int
-    classes: int
+    size: Whole
+    classes: Whole
 
 
 @dataclass(frozen=True)

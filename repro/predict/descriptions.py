@@ -77,8 +77,6 @@ def _described(request: dict[str, Any], text: str, file: Path) -> Cached:
         found = datafile.from_json(Cached, answer)
     except NotAsDeclaredError as error:
         raise UserError(f"{text}: its recipe is not as declared ({error})") from None
-    if problem := next(filter(None, (each.problem for each in (found.own.paper, found.own.tiny) if each)), ""):
-        raise UserError(f"{text}: {problem}")
     with contextlib.suppress(UserError):  # a cache that cannot be written saves no time
         datafile.write(file, asdict(found))
     return found
