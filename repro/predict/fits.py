@@ -12,11 +12,10 @@ from msgspec import Meta
 
 from repro import command, datafile
 from repro.console import UserError
-from repro.paper.gpus import AMPERE, GENERATIONS, Gpu, find, paper_gpus
+from repro.paper.gpus import AMPERE, GENERATIONS, Gpu, find
 from repro.validity import cpu_disturbance
 
-from .. import models
-from .constants import CANDIDATES, PAPERS, Queue, Rates
+from .constants import PAPERS, Queue, Rates
 from .hardware import Machine, Probed
 from .memory import ALL_OF_IT, Allowance, usable, workspace
 
@@ -68,16 +67,9 @@ def constants(fitted: Mapping[str, float], errors: Errors) -> Constants:
 @cache
 def fitted_constants() -> dict[str, Constants]:
     """Return the fit to everything, and those that held out a recipe or a GPU, by what they held out. Raise UserError
-    if one is missing or the file cannot be read."""
+    if the file cannot be read."""
     try:
         found = datafile.read(FILE, Fits)
-        if lacking := [name for name in (EVERYTHING, *models.IDS, *paper_gpus()) if name not in found.fitted]:
-            raise datafile.NotAsDeclaredError(f"it lacks {', '.join(lacking)}")
-        for name, fitted in found.fitted.items():
-            if PAPERS not in fitted:
-                raise datafile.NotAsDeclaredError(f"fitted.{name} lacks {PAPERS}")
-            if unknown := fitted.keys() - {*CANDIDATES, PAPERS}:
-                raise datafile.NotAsDeclaredError(f"fitted.{name} has {', '.join(sorted(unknown))}")
     except datafile.NotAsDeclaredError as error:
         raise UserError(f"{FILE}: no fits ({error}); restore it, or install repro again") from None
     return {name: constants(fitted, found.errors) for name, fitted in found.fitted.items()}
