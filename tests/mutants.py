@@ -239,8 +239,8 @@ MUTANTS = {
     ),
     "best-that-fit": Mutant(
         "repro/run/best_predicted.py",
-        "settings != NAIVE and each.feasible]",
-        "settings != NAIVE]",
+        " if found[settings].feasible]",
+        "]",
         "tests/test_best_predicted.py -k predicted_to_fit",
     ),
     # --- Measuring ---
