@@ -13,7 +13,6 @@ from repro.paper.settings import Settings, search_space
 from repro.paper.tables import Cell, cells
 from repro.parts import exact, in_order
 
-from .. import models
 from ..models.recipe import Recipe
 from ..paper.gpus import find
 from ..record import Record
@@ -81,21 +80,10 @@ def peak_bytes(record: Record, micro_batch: int) -> float | None:
     gpu = find(record.device)
     if gpu is None or record.scale != "paper":
         return None
-    machine, settings, fitted = (
-        Machine(gpu, record.count),
-        Settings.parse(record.settings),
-        fitted_constants()[EVERYTHING],
-    )
+    machine, fitted, stack = Machine(gpu, record.count), fitted_constants()[EVERYTHING], shipped()[-1]
     try:
-        found = forecast(
-            models.find(record.recipe),
-            machine,
-            settings,
-            fitted,
-            shipped()[-1],
-            papers_hosts=False,
-            micro_batch=micro_batch,
-        )
+        recipe, settings = record.recipe_and_settings
+        found = forecast(recipe, machine, settings, fitted, stack, papers_hosts=False, micro_batch=micro_batch)
     except UserError:  # no trace of the recipe
         return None
     return found.memory.peak - workspace(fitted.allowance, record.count) if found.memory else None
