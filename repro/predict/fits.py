@@ -149,7 +149,8 @@ def load_probes(file: Path) -> Probes:
 
 def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:
     """Return a catalogue row for a device without one; predictions use only its measured values."""
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = dict.fromkeys(datafile.columns(Gpu))
+    fields |= {
         "name": name,
         "driver_names": (),
         "generation": GENERATIONS[-1] if capability else "CPU",
@@ -158,4 +159,4 @@ def _unknown(name: str, capability: tuple[int, int] | None) -> Gpu:
         "link": "measured",
         "source": "repro probe",
     }
-    return Gpu(**dict.fromkeys(datafile.columns(Gpu)) | known)
+    return Gpu(**fields)
