@@ -537,6 +537,73 @@ MUTANTS = {
         "if (package in together) != there]",
         "tests/test_upgrade.py -k bisect",
     ),
+    # --- The authors' raw results ---
+    "plain-opcodes": Mutant(
+        "repro/released/archive.py",
+        "if opcode.name not in _PLAIN_OPCODES:",
+        'if opcode.name == "LONG_BINPUT":',
+        "tests/test_hostile.py -k pickle_in_the_authors_archive",
+    ),
+    "classes-of-an-archive": Mutant(
+        "repro/released/archive.py",
+        'raise RefusedError(f"its pickle asks for {module}.{name}")',
+        "return super().find_class(module, name)",
+        "tests/test_hostile.py -k refuses_every_class",
+    ),
+    "headers-of-a-tar": Mutant(
+        "repro/released/archive.py",
+        "found.type in _BEFORE_A_FILE and found.size > _MOST_NAME",
+        "found.type in _BEFORE_A_FILE and found.size < 0",
+        "tests/test_hostile.py -k tar_that_would_fill",
+    ),
+    "result-twice": Mutant(
+        "repro/released/archive.py",
+        "elif step in found.results:",
+        "elif not step:",
+        "tests/test_released.py -k there_twice",
+    ),
+    "trial-in-an-id": Mutant(
+        "repro/released/steps.py",
+        "        trial=0,",
+        "        trial=1,",
+        "tests/test_released.py -k tango_gave",
+    ),
+    "released-days-follow": Mutant(
+        "repro/released/results.py",
+        " or days != days_of_steps(step, steps)",
+        "",
+        "tests/test_released.py -k days_that_do_not_follow",
+    ),
+    "released-days-round": Mutant(
+        "repro/released/results.py",
+        "math.floor(self.days + 0.5)",
+        "math.floor(self.days)",
+        "tests/test_released.py -k rounded_as_the_authors",
+    ),
+    "ties-of-the-fastest": Mutant(
+        "repro/released/results.py",
+        "if len(self.fastest) > 1:",
+        "if len(self.fastest) > 2:",
+        "tests/test_released.py -k rounded_as_the_authors",
+    ),
+    "released-true-days": Mutant(
+        "repro/predict/released.py",
+        "implied = predicted.seconds * true_over_predicted(predicted, fit.queue, seconds)",
+        "implied = seconds",
+        "tests/test_released.py -k an_audit_names",
+    ),
+    "released-stands-alone": Mutant(
+        "repro/run/reading.py",
+        "if archive and len(readings) > 1:",
+        "if archive and len(readings) > 2:",
+        "tests/test_released.py -k beside_no_run",
+    ),
+    "released-in-a-run": Mutant(
+        "repro/validity.py",
+        'if record.origin == "released":',
+        'if record.origin == "":',
+        "tests/test_hostile.py -k call_its_records_released",
+    ),
     # --- Reports and exported files ---
     "chart-axis": Mutant(
         "repro/report/charts.py",

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from repro.paper.settings import NAIVE, Settings
+from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
+from repro.predict import observations
 from repro.released import archive
 from repro.released.results import Archive, read
 from repro.released.steps import every_setting, steps_of
@@ -255,6 +256,7 @@ def test_a_cell_is_the_fastest_of_its_settings_rounded_as_the_authors_do(tmp_pat
         (row["gpu"], row["gpus"]): row for row in answer("table", "4", "--measured", path) if row["model"] == "ViT"
     }
     assert naive["A100", 2]["released_days"] == pytest.approx(0.9 * 311948 / 86400)
+    assert naive["A100", 4]["released"] == "2"  # of 1.6
 
 
 def test_tables_show_released_cells_with_a_sign_where_they_are_not_printed(whole: Path) -> None:
@@ -363,6 +365,14 @@ def test_predictions_are_validated_on_raw_steps_that_no_fit_has_seen(of_a100: Pa
         assert which in found
     row = answer("predict", "--validate", "--measured", str(of_a100))[0]
     assert row["ratio"] == pytest.approx(row["predicted_authors_step_seconds"] / row["released_step_seconds"])
+
+
+def test_a_fit_may_take_raw_steps_each_at_its_own_settings(known: Archive) -> None:
+    found = observations.released(known.records)
+    assert len(found) == 164
+    assert [each.cell.table for each in found[:2] if each.cell] == ["4", "1"]
+    assert (found[1].readings, found[1].micro_batch) == ((FREE_LUNCH,), 16)
+    assert found[1].days == known.records[1].derived.authors_days
 
 
 def test_released_days_change_no_prediction(of_a100: Path) -> None:

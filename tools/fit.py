@@ -1,11 +1,12 @@
 """Fit the time model, and write what was fitted to repro/predict/fits.json. Takes some minutes.
 
-    python -m tools.fit
+    python -m tools.fit [artifacts.tar]
 
 Fitted are the length of the launch queue of what the paper's torch compiled, and at most six rates: to the logarithms
 of all printed days, as the authors' clock would show them, and of the true days of our own trials. Which rates is
 chosen anew for each fit, by a leave-one-out within what it sees: of the paper's recipes, and of its GPUs. Nothing of
 what a fold holds out decides anything of it, but the values that all rates start from, which were set in sight of all.
+With the authors' archive, their raw step times take the place of the printed days.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy import ndarray
@@ -26,8 +28,9 @@ from repro.predict.constants import CANDIDATES, PAPERS, Queue, Rates
 from repro.predict.fits import EVERYTHING, FILE, Errors, Fits, constants
 from repro.predict.launch_queue import authors_step
 from repro.predict.memory import Allowance, largest_micro_batch
-from repro.predict.observations import Observation, folds, observations, trials
+from repro.predict.observations import Observation, folds, observations, released, trials
 from repro.predict.scores import errors_of, unseen
+from repro.released.results import read
 
 _MOST = 6  # rates
 _TRIAL = 2.0  # weight of a measured trial relative to a cell, whose days are rounded and whose run is unknown
@@ -126,9 +129,11 @@ def _held_out_loss(start: ndarray, slopes: ndarray, groups: Iterable[ndarray]) -
     return total
 
 
-def fit_all(progress: Callable[[str], None], names: Sequence[str] | None = None) -> dict[str, Numbers]:
+def fit_all(
+    progress: Callable[[str], None], names: Sequence[str] | None = None, archive: Path | None = None
+) -> dict[str, Numbers]:
     """Return the fit to everything and that of each fold, or the named ones, by what they hold out."""
-    misses = Misses([*observations(), *trials()])
+    misses = Misses([*(released(read(archive).records) if archive else observations()), *trials()])
     found = {}
     for name in names or (EVERYTHING, *folds(misses.seen)):
         found[name] = fit(misses, name)
@@ -137,7 +142,8 @@ def fit_all(progress: Callable[[str], None], names: Sequence[str] | None = None)
 
 
 def main() -> None:
-    fitted = fit_all(lambda line: print(line, file=sys.stderr))
+    archive = Path(sys.argv[1]) if sys.argv[1:] else None
+    fitted = fit_all(lambda line: print(line, file=sys.stderr), archive=archive)
     fits = {name: constants(numbers, Errors({}, "", 1.0)) for name, numbers in fitted.items()}
     print(datafile.write(FILE, asdict(Fits(fitted, errors_of(unseen(fits))))))
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.measured_days import measured_days
 from repro.paper.settings import NAIVE, Settings
-from repro.paper.tables import Cell, all_cells, published_settings
+from repro.paper.tables import Cell, Table, all_cells, published_settings
+from repro.record import Record
 
 from ..models.recipe import Recipe
 from . import traces
@@ -74,6 +75,22 @@ def observations() -> list[Observation]:
                 source=cell.source,
             )
         )
+    return found
+
+
+def released(records: Iterable[Record]) -> list[Observation]:
+    """Return the authors' raw results that ran: days by their clock, of one reading of a cell each, not rounded."""
+    cells = {(cell.table, *cell.place): cell for cell in all_cells()}
+    found = []
+    for record in records:
+        if record.derived.authors_days is None:
+            continue
+        recipe, settings = record.recipe_and_settings
+        table: Table = "4" if settings == NAIVE else "1"
+        cell = cells[table, recipe.name, record.device, record.count]
+        machine = Machine(paper_gpu(record.device), record.count)
+        days, size = record.derived.authors_days, record.batch.micro_batch
+        found.append(Observation(cell, days, recipe, machine, (settings,), size, source="the authors' raw results"))
     return found
 
 
