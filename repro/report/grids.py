@@ -116,7 +116,7 @@ def _corrected_entry(row: Corrected) -> Entry:
     kind = "predicted" if row.feasible else "predicted_infeasible"
     interval = row.interval.replace("-", "\u2013")  # a page may break a line after an en dash
     beside = ", ".join(corrected.others(row))
-    return Entry(f"{corrected.shown_days(row)} ({row.printed})", interval, kind, "", row.message, beside)
+    return Entry(f"{row.shown}{'*' if row.refused else ''} ({row.printed})", interval, kind, "", row.message, beside)
 
 
 def _grid(

@@ -87,11 +87,8 @@ class Corrected(AtPlace):
     @property
     def refused(self) -> bool:
         """Return whether a smaller micro batch stands in for Appendix J's, which is predicted not to fit."""
-        return self.origin == "predicted" and self.micro_batch is not None and self.micro_batch < self._of_appendix_j
-
-    @property
-    def _of_appendix_j(self) -> int:
-        return self.printed_micro_batch or 0
+        smaller = self.micro_batch is not None and self.micro_batch < (self.printed_micro_batch or 0)
+        return self.origin == "predicted" and smaller
 
     @property
     def at_micro_batch(self) -> str:
@@ -247,11 +244,6 @@ def headline(table: Table, by: Clock, rows: Sequence[Corrected], modern: bool = 
     with_ = "with today's software " if modern else ""
     middle = f"{with_}{what} {median(ratios):.2f} times the printed days" if ratios else "no cell has printed days"
     return f"Table {table} {BY_DAYS[by]}: {middle} in the median ({from_to(ratios, '.2f')})."
-
-
-def shown_days(row: Corrected) -> str:
-    """Return the days as text, with a star where the micro batch is smaller than Appendix J's."""
-    return f"{row.shown}{'*' if row.refused else ''}"
 
 
 def others(row: Corrected) -> list[str]:
