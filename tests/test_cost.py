@@ -463,8 +463,8 @@ BAD_INPUT = [
         (f"--budget {text}", f"--budget {text}: expected a sum above 0 such as 40000, 40,000 or 40k")
         for text in ("-5", "0", "1e308", "8_000", "40,00", "40.000,00", "40000USD")
     ),
-    ("--deadline soon", "--deadline soon: expected a positive duration such as 30d"),
-    ("--deadline 30", "--deadline 30: expected a positive duration such as 30d"),
+    ("--deadline soon", "--deadline soon: expected a positive duration such as 90s"),
+    ("--deadline 30", "--deadline 30: expected a positive duration such as 90s"),
     ("--runs 0", "--runs 0: expected a whole number from 1 to "),
     ("--gpus 100001", "--gpus 100001: expected a whole number from 1 to 100,000"),
     ("--gpu A1000", "did you mean A100"),
