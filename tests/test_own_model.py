@@ -675,7 +675,11 @@ LEAVES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left", LEAVES)
+@pytest.mark.parametrize(
+    "left",
+    ["processes", "an error and a thread"]
+    + [pytest.param(left, marks=pytest.mark.nightly) for left in ("a thread", "a timer and a hook")],
+)
 def test_nothing_that_a_file_leaves_keeps_the_answer_back(folder: Path, left: str) -> None:
     before = sleeping()
     (folder / "leaves.py").write_text(f"{LEAVES[left]}\n{OWN}")

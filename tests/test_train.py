@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -178,18 +177,20 @@ def emptied(folder: Path) -> None:
     folder.mkdir()
 
 
-@pytest.mark.parametrize("spoil", [torn_file, zeros, empty_rank, emptied], ids=lambda spoil: spoil.__name__)
-def test_a_torn_checkpoint_is_passed_over_and_named(script: Path, spoil: Callable[[Path], None]) -> None:
-    assert finish(script, "--max-steps", "4", "--checkpoint-every", "2")[0] == 0
+def test_torn_checkpoints_are_passed_over_and_named(script: Path) -> None:
+    assert finish(script, "--max-steps", "2")[0] == 0
     there = script.parent / "checkpoints"
-    spoil(there / "step-000000004")
     (there / "step-best").mkdir()
     shutil.copytree(there / "step-000000002", there / "step-000000009 (copy)")
-    code, output, errors = finish(script, "--max-steps", "5")
+    torn = [there / f"step-00000000{step}" for step in (3, 4, 5, 6)]
+    for folder, spoil in zip(torn, (torn_file, zeros, empty_rank, emptied), strict=True):
+        shutil.copytree(there / "step-000000002", folder)
+        spoil(folder)
+    code, output, errors = finish(script, "--max-steps", "7")
     assert code == 0, errors
-    assert "from step 2 to 5" in output
-    assert f"{there / 'step-000000004'} is passed over: " in errors
-    assert errors.count("\n") == 1
+    assert "from step 2 to 7" in output
+    assert all(f"{folder} is passed over: " in errors for folder in torn), errors
+    assert errors.count("\n") == len(torn)
 
 
 def test_no_whole_checkpoint_ends_it_in_one_line(script: Path) -> None:

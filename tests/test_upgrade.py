@@ -186,6 +186,7 @@ def test_a_stack_without_what_makes_a_difference_to_a_measurement_is_another(mis
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_stack_whose_lock_has_no_msgspec_gets_that_of_the_locks(tmp_path: Path) -> None:
     text = wheel(tmp_path / "wheels", "torch", "1.0", {"torch.py": ""})
     command = ["bash", "locks/second.sh", sys.executable, str(tmp_path / "venv"), str(lock(tmp_path, text))]
@@ -211,6 +212,7 @@ def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_stack_that_imports_from_elsewhere_is_one_clear_line_before_anything_is_measured(tmp_path: Path) -> None:
     """Whatever is on PYTHONPATH both stacks import, and would compare with itself."""
     (tmp_path / "outside").mkdir()
