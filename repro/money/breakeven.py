@@ -45,14 +45,6 @@ class Case:
         hours = Interval(_over(paid.value, saved.value), _over(paid.low, saved.high), _over(paid.high, saved.low))
         return hours / self.hours
 
-    def owning(self, runs: int) -> float:
-        """Return what an owner has spent after so many runs."""
-        return self.machine.value - self.resale.value + runs * self.hours.value * self.running.value
-
-    def renting(self, runs: int) -> float:
-        """Return what a renter has spent after so many runs."""
-        return runs * self.hours.value * self.rent.value
-
     @property
     def utilisation(self) -> float:
         """Return the share of the machine's lifespan that is in use by then: above 1 owning never pays."""
