@@ -369,6 +369,18 @@ MUTANTS = {
         'if recipe.precision != "bf16" or capability > (7, 0):',
         "tests/test_support.py -k before_ampere",
     ),
+    "edit-of-the-same-size": Mutant(
+        "repro/installation.py",
+        "size == row.size and digest in (None, row.digest)",
+        "size == row.size",
+        "tests/test_imports.py -k size_and_time_are_kept",
+    ),
+    "kernels-for-a-later-minor": Mutant(
+        "repro/machine/doctor.py",
+        "known[0] == major and known[1] <= minor",
+        "known[0] == major",
+        "tests/test_doctor.py -k torch_does_not_know",
+    ),
     "quota-of-cpus": Mutant(
         "repro/machine/host.py",
         "min(allowed, math.ceil(quota))",
