@@ -84,6 +84,8 @@ def _find_among(known: tuple[str, ...], id: str) -> Recipe:
 def _unknown(id: str, known: tuple[str, ...]) -> str:
     if custom.is_id(id):
         return f"{id} is a model of one's own, and nothing here describes it: the run's recipes.json is missing"
-    meant = suggest_names(id, known)
+    from . import popular
+
+    meant = suggest_names(id, (*known, *popular.listed()))
     hint = f"did you mean {', '.join(meant)}? It" if meant else "it"
-    return f"unknown model {id!r}: {hint} is one of {', '.join(known)}"
+    return f"unknown model {id!r}: {hint} is one of {', '.join(known)}, or a popular one: list recipes --all"

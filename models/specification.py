@@ -23,7 +23,7 @@ from repro import files, formats
 from repro.console import UserError, suggest_names
 from repro.datafile import Count, NotAsDeclaredError, Positive, parse, read_toml, table
 
-from .recipe import Images, Precision, Text
+from .recipe import Images, Optimizer, Precision, Recipe, Text
 
 Source = Literal["python", "transformers", "timm"]
 
@@ -47,6 +47,7 @@ _PAIR = r"\s*[A-Za-z_]\w*="
 _PYTHON = re.compile(r"(.*\.py)(?::([A-Za-z_]\w*))?$")
 
 
+RATES = {"text": (3e-4, (0.9, 0.95)), "images": (1e-3, (0.9, 0.999))}  # learning rates, with the betas of Adam
 _TINY = {"batch_size": 16, "sequence": 64}  # of tiny versions: as of the paper's recipes
 
 
@@ -124,6 +125,11 @@ class Specification:
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     @property
+    def computed(self) -> bool:
+        """Return whether the costs of the model are computed or shipped, not traced here."""
+        return self.text.startswith("decoder:") or popular_id(self.text) is not None
+
+    @property
     def stem(self) -> str:
         """Return a short name of the model."""
         return self.fields.name or self.object or (self.place if self.source == "timm" else Path(self.place).stem)
@@ -174,12 +180,24 @@ def is_specification(text: str) -> bool:
 
 
 def _is_model(text: str) -> bool:
-    return text.startswith(("hf:", "timm:")) or text.endswith(".toml") or bool(_PYTHON.fullmatch(text))
+    return (
+        popular_id(text) is not None
+        or text.startswith(("hf:", "timm:", "decoder:"))
+        or text.endswith(".toml")
+        or bool(_PYTHON.fullmatch(text))
+    )
+
+
+def popular_id(text: str) -> str | None:
+    """Return the id of the popular model that a text names, in any case; None where it names none."""
+    from . import popular
+
+    return text.strip().lower() if text.strip().lower() in popular.listed() else None
 
 
 def _names_file(text: str) -> bool:
     """Return whether a text names a model of one's own by a path that exists."""
-    place = _PYTHON.sub(r"\1", text.removeprefix("hf:"))
+    place = _PYTHON.sub(r"\1", text.removeprefix("hf:").removeprefix("decoder:"))
     return _is_model(text) and os.path.exists(os.path.expanduser(place))
 
 
@@ -188,12 +206,16 @@ def specification(text: str, given: Fields = Fields()) -> Specification:
     unknown, or a file missing or broken."""
     text, numbers = divided(text)
     given = given.over(_fields(text, numbers))
+    if id := popular_id(text):
+        return of_popular(id, given)
     kind, _, rest = text.partition(":")
     if kind == "timm":
         name, _, arguments = rest.partition(":")
         if not name:
             raise UserError(f"{text}: expected timm:NAME, such as timm:vit_small_patch16_224")
         return Specification(text, "timm", name, given, config=_arguments(text, arguments))
+    if kind == "decoder":
+        return _of_decoder(text, rest, given)
     if kind == "hf":
         return _of_transformers(text, Path(os.path.expanduser(rest)), given)
     if text.endswith(".toml"):
@@ -255,6 +277,40 @@ def _of_transformers(text: str, path: Path, given: Fields) -> Specification:
         hint = f"; it is timm's: name it as timm:{timms}" if isinstance(timms, str) else ""
         raise UserError(f"{text}: {file} has no model_type, as every transformers configuration has{hint}")
     return _configured(text, file, config, given)
+
+
+def of_popular(id: str, given: Fields) -> Specification:
+    """Return the specification of a popular model, under fields that replace its own."""
+    from . import popular
+
+    known = popular.listed()[id]
+    file = popular.FOLDER / known.file
+    fields = given.over(Fields(**known.given))
+    return Specification(id, "transformers", str(file), fields, config=parse(file.read_bytes()))
+
+
+def _of_decoder(text: str, rest: str, given: Fields) -> Specification:
+    """Return the specification of a decoder: of a configuration, or of its dimensions."""
+    from . import decoders
+
+    if "=" not in rest:
+        found = _of_transformers(text, Path(os.path.expanduser(rest)), given)
+        sequence = given.sequence or 1
+        if decoders.recognised(found.config, sequence) is None:
+            kind = found.config["model_type"]
+            raise UserError(
+                f"{text}: no decoder whose costs are computed (model_type {kind}; {', '.join(decoders.FAMILIES)} are, "
+                "without biases or sliding windows): install repro to trace it, as hf:CONFIG.json"
+            )
+        return found
+    dimensions = {key: formats.count(number, f"{text}: {key}") for key, number in _pairs(text, rest).items()}
+    config = decoders.config_of(dimensions, given.sequence or 2048, text)
+    return Specification(text, "transformers", "decoder", replace(given, name=given.name or "decoder"), config=config)
+
+
+def _pairs(text: str, pairs: str) -> dict[str, str]:
+    found = [pair.partition("=") for pair in pairs.split(",")]
+    return {key.strip(): number.strip() for key, _, number in found}
 
 
 def _configured(text: str, file: Path, config: dict[str, Any], given: Fields) -> Specification:
@@ -362,6 +418,24 @@ def steps(text: str, given: Fields, inputs: Text | Images) -> int:
         assert given.dataset_size is not None
         units = given.epochs * given.dataset_size
     return max(1, math.ceil(units / length / given.batch_size))
+
+
+def training(text: str, given: Fields, inputs: Text | Images, like: int | None = None) -> dict[str, Any]:
+    """Return how a configured model is trained, as fields of its recipe, in `like` steps or those that its length
+    makes."""
+    assert given.batch_size is not None
+    kind = "text" if isinstance(inputs, Text) else "images"
+    rate, betas = RATES[kind]
+    number = steps(text, given, inputs) if like is None else like
+    warmup = given.warmup_steps if given.warmup_steps is not None else max(1, number // 100)
+    return {
+        "batch_size": given.batch_size,
+        "training_steps": number,
+        "precision": given.precision or ("bf16" if kind == "text" else "fp32"),
+        "optimizer": Optimizer(given.optimizer or "AdamW", given.learning_rate or rate, betas),
+        "schedule": replace(Recipe.schedule, kind=given.schedule or "cosine", warmup_steps=min(warmup, number)),
+        "clip": given.clip or 1.0,
+    }
 
 
 def tiny(given: Fields, sequence: int | None) -> Fields:

@@ -167,19 +167,17 @@ def _check_process() -> None:
 
 
 # Signals that nohup and a shell's & ignore on purpose, and those that Python itself ignores.
-_MAY_BE_IGNORED = (
-    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
-    *(signal.SIGPIPE, signal.SIGXFSZ),
-)
+_MAY_BE_IGNORED = {"SIGHUP", "SIGINT", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGPIPE", "SIGXFSZ"}
 
 
 def _reset_signals() -> None:
     """Give signals that this process inherited as ignored or blocked their default action. While SIGCHLD is ignored, no
     process can be waited for."""
     for number in signal.valid_signals():
-        if number not in _MAY_BE_IGNORED and signal.getsignal(number) is signal.SIG_IGN:
+        if getattr(number, "name", "") not in _MAY_BE_IGNORED and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _open_what_is_closed() -> None:

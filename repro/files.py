@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import math
 import os
 import select
@@ -15,6 +14,10 @@ from typing import IO, Any
 
 from .console import DISK_FULL, UserError
 
+# What Windows lacks, or has alone, is 0 elsewhere.
+_READING = os.O_RDONLY
+for _flag in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"):
+    _READING |= getattr(os, _flag, 0)
 MOST_BYTES = 2**28  # of a file: enough for hundreds of runs, but not for a disk image named by mistake
 _PIPE_SECONDS = 10.0  # longest wait for each part of a pipe's data
 
@@ -23,7 +26,7 @@ def read(path: Path, most: int | None = None) -> bytes:
     """Return the content of a file or a pipe, such as a shell's <(...). Raises OSError for more than `most` bytes
     (default: MOST_BYTES), and for a pipe that delivers nothing for 10 s."""
     most = MOST_BYTES if most is None else most
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    opened = os.open(path, _READING)
     with open(opened, "rb", buffering=0) as file:
         found = bytearray()
         is_pipe = not stat.S_ISREG(os.fstat(opened).st_mode)
@@ -43,6 +46,8 @@ def read(path: Path, most: int | None = None) -> bytes:
 def lock(file: IO[Any], wait: bool = False) -> bool:
     """Lock an open file; return False where its file system has no locks, as some network mounts. Raises
     BlockingIOError where another process holds the lock, unless this is to `wait`."""
+    import fcntl  # only POSIX has it, and reading needs no lock
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -34,7 +34,7 @@ LAYERS = (
     ("repro.report",),
     ("repro.commands",),
     ("repro.cli",),
-    ("repro.__main__",),
+    ("repro.__main__", "repro.web"),
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
 UPWARD = {("repro.commands.slurm", "repro.cli")}  # it has all commands' parser check the command that a job is to run
@@ -137,7 +137,7 @@ PARTS = {
         *("repro/trial_warnings.py", "repro/files.py"),
         *("repro/installation.py", "run_all.sh", "locks", "images"),
     ),
-    "plan, verify and web": ("repro/plan", "repro/verify", "web"),
+    "plan, verify and web": ("repro/plan", "repro/verify", "repro/web.py", "web"),
 }
 
 
@@ -158,7 +158,7 @@ def _part_of_test(path: Path) -> str:
 def _files(*places: str) -> list[Path]:
     """The files of code at these places."""
     found = [path for place in places for path in (ROOT / place, *(ROOT / place).rglob("*"))]
-    return [path for path in found if path.is_file() and path.suffix in (".py", ".sh", ".template")]
+    return [path for path in found if path.is_file() and path.suffix in (".py", ".sh", ".js", ".html", ".template")]
 
 
 def _lines(files: Iterable[Path]) -> int:

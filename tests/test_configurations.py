@@ -1,5 +1,5 @@
-"""Real configurations (tests/configs/SOURCES.csv): a model and its trace have the weights of the class that is named,
-or it is refused by its name; FLOPs are those counted by hand."""
+"""Real configurations (tests/configs/SOURCES.csv, models/configurations/models.csv): a model and its trace have the
+weights of the class that is named, or it is refused by its name; FLOPs are those counted by hand."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from repro.console import UserError
-from repro.models import specification
+from repro.models import popular, specification
 from repro.models.custom import CustomModel
 from repro.models.specification import Fields
 
 FOLDER = Path(__file__).parent / "configs"
-COUNTED = {row["file"]: int(row["counted"]) for row in csv.DictReader((FOLDER / "SOURCES.csv").open())}
+LISTS = (FOLDER / "SOURCES.csv", popular.FOLDER / "models.csv")
+COUNTED = {row["file"]: int(row["counted"]) for list in LISTS for row in csv.DictReader(list.open())}
+FILES = {file.name: file for list in LISTS for file in list.parent.glob("*.json")}
 REFUSED = {
     "clip-vit-base-patch32.json": "CLIPModel reads images together with text",
     "whisper-small.json": "WhisperForConditionalGeneration reads input_features",
@@ -53,18 +55,18 @@ def test_a_configuration_has_the_weights_of_its_class_or_is_refused(file: str) -
 
     if file in REFUSED:
         with pytest.raises(UserError, match=REFUSED[file]):
-            described(FOLDER / file)
+            described(FILES[file])
         return
-    found = described(FOLDER / file)
-    named = json.loads((FOLDER / file).read_text())["architectures"][0]
+    found = described(FILES[file])
+    named = json.loads(FILES[file].read_text())["architectures"][0]
     assert (found.paper.parameters, found.paper.built.split()[0]) == (COUNTED[file], named)
     traced = trace(found.recipe("paper"), "custom")
     assert traced.parameters + traced.total("frozen").fixed == COUNTED[file]
 
 
 def test_the_configurations_are_those_of_the_list() -> None:
-    assert {file.name for file in FOLDER.glob("*.json")} == {*COUNTED}
-    assert not any("id2label" in file.read_text() for file in FOLDER.glob("*.json"))
+    assert FILES.keys() == COUNTED.keys()
+    assert not any("id2label" in file.read_text() for file in FILES.values())
 
 
 def _llama(tokens: int) -> float:
@@ -95,7 +97,7 @@ def _qwen3_moe(tokens: int) -> float:
 def test_flops_are_those_counted_by_hand(file: str, changed: dict[str, Any], by_hand: Any, tmp_path: Path) -> None:
     from repro.predict.trace.trace import trace
 
-    found = described(json.loads((FOLDER / f"{file}.json").read_text()) | changed, tmp_path, sequence=256)
+    found = described(json.loads(FILES[f"{file}.json"].read_text()) | changed, tmp_path, sequence=256)
     assert found.paper.flops_per_example == pytest.approx(by_hand(256), rel=0.02)
     traced = trace(found.recipe("paper"), "naive")
     keys = {key for part in traced.parts for key in part.costs if key.endswith("/flops")}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .. import models
 from ..console import UserError, say
 from ..formats import FOR_MACHINES, render, yes
 from ..machine.nvml import visible_devices
+from ..models import popular, shipped
 from ..paper.arithmetic import training_flops
 from ..paper.gpus import Gpu, catalogue
 from ..paper.settings import NAIVE, search_space
@@ -41,8 +43,10 @@ def main(given: argparse.Namespace) -> int:
 
 def _recipes() -> Listed:
     found = [models.find(id) for id in (*models.IDS, *models.OTHERS)]
+    found += [replace(shipped.recipe(id), id=id) for id in popular.listed()]
+    others = _OTHERS | dict.fromkeys(popular.listed(), "popular")
     columns = [
-        Column("of", lambda recipe: _OTHERS.get(recipe.id, "paper"), "of"),
+        Column("of", lambda recipe: others.get(recipe.id, "paper"), "of"),
         Column("id", lambda recipe: recipe.id, "id"),
         Column("model", lambda recipe: recipe.name),
         Column("batch_size", lambda recipe: recipe.batch_size, "batch_size"),
@@ -53,7 +57,9 @@ def _recipes() -> Listed:
         Column("flops_per_example", lambda it: it.flops_per_example, "FLOPs an example", lambda it, _: f"{it:.4g}"),
         Column("training_flops", training_flops, "FLOPs in all", lambda it, _: f"{it:.3g}"),
     ]
-    return f"{len(found)} recipes, {len(models.IDS)} of them the paper's.", columns, found
+    predicted = len(popular.listed())
+    answer = f"{len(found)} recipes: the paper's {len(models.IDS)}, and {predicted} of popular models, to be predicted."
+    return answer, columns, found
 
 
 def _gpus() -> Listed:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from .. import command, models
 from ..console import UserError
 from ..formats import Interval, listing, rough
+from ..models.recipe import Recipe
 from ..paper.arithmetic import rounded_days
 from ..paper.gpus import CustomGpu, Gpu, OfGpus, catalogue, find
 from ..paper.settings import NAIVE, Settings, search_space
@@ -117,6 +118,11 @@ def _order(row: SettingsDays) -> float:
     return row.days.value if row.days is not None else math.inf
 
 
+@lru_cache(10_000)  # the page in a browser asks again at every key
+def _forecast(recipe: Recipe, machine: Machine, settings: Settings, traced: Traced) -> Forecast:
+    return forecast(recipe, machine, settings, fitted_constants()[EVERYTHING], traced)
+
+
 class ModelDays:
     """What is known of the days of one model. Raise UserError for an unknown model, and for days that the paper did not
     print."""
@@ -126,7 +132,7 @@ class ModelDays:
         if asked.by == "printed":
             _check_printed(model, asked)
         if asked.stack == "paper" and models.is_own(model):
-            raise UserError(f"--stack paper: {model} is predicted for the packages that are installed here")
+            raise UserError(f"--stack paper: {model} is traced on today's stack alone: leave --stack out")
         self._searched: dict[Machine, list[Forecast]] = {}
         named = [*of_folders(model, asked.runs, asked.methods), *asked.trained]
         self.recipe = models.find(model) if named else models.find_traced(model)
@@ -136,7 +142,7 @@ class ModelDays:
     def traced(self) -> Traced | None:
         """Return the stack whose traces predict the model; None for one that cannot be predicted."""
         if models.is_own(self.recipe.id):
-            return descriptions.stack()
+            return descriptions.stack(self.recipe)
         return of_stack(self.asked.stack) if self.recipe.id in models.TRACED else None
 
     def check_runs(self) -> None:
@@ -279,7 +285,7 @@ class ModelDays:
         """Predict settings on a machine, for the stack that is asked for. The model must be one that can be
         predicted."""
         assert self.traced is not None
-        return forecast(self.recipe, machine, settings, fitted_constants()[EVERYTHING], self.traced)
+        return _forecast(self.recipe, machine, settings, self.traced)
 
     def searched(self, machine: Machine | None) -> list[Forecast]:
         """Predict the paper's search on a machine; nothing where it cannot be predicted."""
@@ -335,7 +341,7 @@ class ModelDays:
     @property
     def whose(self) -> str:
         """Name whose stack the days are of."""
-        return "the installed" if models.is_own(self.recipe.id) else WHOSE[self.asked.stack]
+        return "the installed" if descriptions.traces_here(self.recipe) else WHOSE[self.asked.stack]
 
     @property
     def stack(self) -> str:

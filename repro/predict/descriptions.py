@@ -25,15 +25,19 @@ from repro.machine.processes import MARK, kill_marked
 from repro.machine.stack import process_environment
 
 from ..models import custom
+from ..models import shipped as shipped_models
 from ..models.custom import CustomModel
 from ..models.recipe import Recipe
 from ..models.specification import Fields, Specification
-from .traces import Trace, Traced, Variant, can_trace, load, shipped
+from . import decoders
+from .decoders import Decoder
+from .traces import FOLDER, Trace, Traced, Variant, can_trace, find, load, shipped
 
 _MODULE = "repro.predict.trace.custom"
 _PACKAGES = ("torch", "transformers", "timm")
 _FORMAT = 4  # of what is kept: another where the same model is described or traced in another way
 ANSWER = "answer.json"
+POPULAR = FOLDER / "popular"
 _SOON, _MOST = 10, 600  # seconds: after these a description that takes long is reported, and is ended
 
 
@@ -47,7 +51,9 @@ class Cached:
 
 def describe(specification: Specification, tiny: bool = False) -> CustomModel:
     """Return the recipe that a specification makes, from the cache or from a process that builds it without weights;
-    where asked, with its `tiny` version, or why it has none."""
+    where asked, with its `tiny` version, or why it has none. That of a popular model is shipped."""
+    if not tiny and (known := _without_torch(specification)) is not None:
+        return known
     here = json.dumps([_FORMAT, __version__, *map(installed, _PACKAGES)])
     file = _cache() / f"{hashlib.sha256(f'{specification.key} {here}'.encode()).hexdigest()[:32]}.json"
     found = _kept(file, specification)
@@ -56,6 +62,13 @@ def describe(specification: Specification, tiny: bool = False) -> CustomModel:
     if tiny and found.own.tiny is None and not found.own.no_tiny:
         found = _described({"tiny": asdict(found)}, specification.text, file)
     return found.own
+
+
+def _without_torch(specification: Specification) -> CustomModel | None:
+    """Return the recipe of a popular model or of a decoder, which is shipped or computed; of a decoder's configuration
+    only where no torch can trace it."""
+    computes = specification.computed or (specification.source == "transformers" and installed("torch") is None)
+    return (decoders.description(specification) if computes else None) or shipped_models.description(specification)
 
 
 def _kept(file: Path, specification: Specification) -> Cached | None:
@@ -90,23 +103,42 @@ def _unchanged(item: tuple[str, str]) -> bool:
 
 
 def trace_of(recipe: Recipe, variant: Variant) -> Trace:
-    """Return the trace of a recipe of one's own on the installed stack, which is made on first use and kept. Raise
-    UserError where it cannot be made here."""
+    """Return the trace of a recipe of one's own: that which is shipped of a popular model, else one on the installed
+    stack, which is made on first use and kept. Raise UserError where it cannot be made here."""
+    if decoder := _decoder(recipe):
+        return decoder.trace(recipe.id, variant)
+    if id := _shipped(recipe):
+        return find(id, variant, stack(recipe), folder=POPULAR)
     folder = _folder(recipe)
     if not _traces(folder):
         _make(recipe, folder)
-    known = {each: trace for (_, _, each), trace in load(stack(), folder).items()}
+    known = {each: trace for (_, _, each), trace in load(stack(recipe), folder).items()}
     candidates: tuple[Variant, ...] = (variant, "custom")
     return next(known[each] for each in candidates if each in known)
 
 
+def _decoder(recipe: Recipe) -> Decoder | None:
+    """Return a recipe as the decoder whose costs are computed; None where they are not."""
+    known = custom.registered(recipe.id)
+    if known is None or known.specification is None or recipe.scale != "paper":
+        return None
+    return decoders.decoder_of(known) if known.specification.computed or installed("torch") is None else None
+
+
+def _shipped(recipe: Recipe) -> str | None:
+    """Return the id under which the traces of a popular model are shipped; None of another model."""
+    return shipped_models.traced_as(recipe, custom.specification_of(recipe.id))
+
+
 def is_traced(recipe: Recipe) -> bool:
     """Return whether a recipe of one's own has a trace already."""
+    if _decoder(recipe) or _shipped(recipe):
+        return True
     return custom.specification_of(recipe.id) is not None and _traces(_folder(recipe))
 
 
 def _traces(folder: Path) -> bool:
-    return stack() in shipped(folder)
+    return installed_stack() in shipped(folder)
 
 
 def _folder(recipe: Recipe) -> Path:
@@ -119,8 +151,20 @@ def _folder(recipe: Recipe) -> Path:
     return _cache() / "traces" / hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
 
 
-def stack() -> Traced:
-    """Return the stack that traces of one's own are made on, the installed one."""
+def stack(recipe: Recipe) -> Traced:
+    """Return the stack that traces a recipe of one's own: the installed one, or that of a popular model's traces."""
+    if _decoder(recipe):
+        return decoders.stack()
+    return shipped(POPULAR)[-1] if _shipped(recipe) else installed_stack()
+
+
+def traces_here(recipe: Recipe) -> bool:
+    """Return whether a recipe is one of one's own whose trace is made on the installed stack."""
+    return custom.registered(recipe.id) is not None and not (_decoder(recipe) or _shipped(recipe))
+
+
+def installed_stack() -> Traced:
+    """Return the installed stack, which traces models of one's own. Raise UserError where a package is missing."""
     found = {name: installed(name) for name in ("transformers", "timm", "torch")}
     if lacking := [name for name, version in found.items() if version is None]:
         raise UserError(
@@ -144,7 +188,7 @@ def _asked(request: dict[str, Any], text: str, most: float, slow: str = "") -> A
     """Return the answer of a process that has torch, after `most` seconds at the latest; say `slow` where it takes
     longer than some. Raise UserError for its error. Neither a thread nor a process that a user's file leaves keeps the
     answer back: it comes in a file, and all that was started ends with it."""
-    stack()
+    installed_stack()
     with TemporaryDirectory(prefix="repro-") as name:
         folder, mark = Path(name), f"{os.getpid()}-{time.monotonic_ns()}"
         (folder / "request.json").write_text(json.dumps(request))

@@ -13,7 +13,7 @@ from ..run.verdict import Verdict
 
 Rows = Sequence[dict[str, Any]]
 Origin = Literal["measured", "published", "computed", "predicted", "measured and predicted", "answered", "released"]
-Kind = Literal["dots", "bars", "fields", "marks"]
+Kind = Literal["dots", "bars", "fields", "marks", "lines"]
 
 
 @dataclass(frozen=True)

@@ -272,17 +272,21 @@ def _fields(panel: Panel) -> _Drawn:
 
 def _marks(panel: Panel) -> _Drawn:
     """Draw a mark for every row by two values on logarithmic axes, its label beside it. A mark that has a rival, which
-    its note says, is hollow; a dotted line joins those that have none."""
+    its note says, is hollow; a dotted line joins those that have none. Lines join the marks of each series."""
     look = looks((row.series for row in panel.rows), panel.machines)
     xs, ys = (
         [float(value) for value in values] for values in zip(*((row.x, row.y) for row in panel.rows), strict=True)
     )
     across = Scale(min(xs) / 1.35, max(xs) * 1.35, 40, _WIDTH - _RIGHT, log=True)
     up = Scale(min(ys) / 1.35, max(ys) * 1.35, 18 + _UPRIGHT, 18, log=True)
-    drawn = _across(across, up.end, up.start, panel.x, money=True) + _up(up, panel.y)
+    drawn = _across(across, up.end, up.start, panel.x, money=panel.kind == "marks") + _up(up, panel.y)
     spots = [(across(x), up(y)) for x, y in zip(xs, ys, strict=True)]
     best = sorted(spot for row, spot in zip(panel.rows, spots, strict=True) if row.note == "no")
     drawn += [_line(one, other, "frontier") for one, other in pairwise(best)]
+    if panel.kind == "lines":
+        for (one, spot), (other, end) in pairwise(zip(panel.rows, spots, strict=True)):
+            if one.series == other.series:
+                drawn.append(_line(spot, end, f"c{look[one.series]} span"))
     for row, (at, below), (dx, dy) in zip(panel.rows, spots, beside(spots), strict=True):
         drawn.append(_mark(look[row.series], at, below, hollow=row.note == "yes"))
         drawn.append(_text(at + dx, below + dy + 3.5, row.label, class_="number"))
@@ -324,4 +328,10 @@ def _fits(mark: _Spot, shift: tuple[int, int], others: Sequence[_Spot], placed: 
     return own, min([_CLEAR, *(max(abs(spot[0] - x), abs(spot[1] - y)) for x, y in (*others, *placed))])
 
 
-_DRAWN: dict[Kind, Callable[[Panel], _Drawn]] = {"dots": _dots, "bars": _bars, "fields": _fields, "marks": _marks}
+_DRAWN: dict[Kind, Callable[[Panel], _Drawn]] = {
+    "dots": _dots,
+    "bars": _bars,
+    "fields": _fields,
+    "marks": _marks,
+    "lines": _marks,
+}

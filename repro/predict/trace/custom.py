@@ -46,7 +46,6 @@ _CAUSAL_HALVES, _RECOMPUTES = 0.5, 4 / 5  # what `classify` leaves out and adds 
 _SAME_LOSS = 1e-3  # relative
 _TORCH = str(Path(torch.__file__).parent)
 _PRINTED = {name.lower() for name in models.NAMES}
-_RATES = {"text": (3e-4, (0.9, 0.95)), "images": (1e-3, (0.9, 0.999))}
 
 
 def describe(asked: Specification) -> tuple[CustomModel, dict[str, str]]:
@@ -111,29 +110,18 @@ def _described(
     make = _maker(asked, config)
     naive = _on_meta(asked, make, "eager")
     inputs = _inputs(asked, naive, config)
-    kind = "text" if isinstance(inputs, Text) else "images"
-    rate, betas = _RATES[kind]
-    steps = specification.steps(asked.text, given, inputs) if like is None else like.training_steps
-    warmup = given.warmup_steps if given.warmup_steps is not None else max(1, steps // 100)
-    precision = given.precision or ("bf16" if kind == "text" else "fp32")
-    assert given.batch_size is not None
     recipe = Recipe(
         id=asked.id if like is None else like.id,
         scale=scale,
         name=asked.stem if like is None else like.name,
         family=family,
         inputs=inputs,
-        batch_size=given.batch_size,
-        training_steps=steps,
-        precision=precision,
-        optimizer=Optimizer(given.optimizer or "AdamW", given.learning_rate or rate, betas),
-        schedule=replace(Recipe.schedule, kind=given.schedule or "cosine", warmup_steps=min(warmup, steps)),
-        clip=given.clip or 1.0,
         width=_width(naive),
         flops_per_example=given.flops_per_example or 0,
         module=_module_of(naive),
         compiles=True if given.compiles is None else given.compiles,
         build=lambda kernels, attention: naive,
+        **specification.training(asked.text, given, inputs, None if like is None else like.training_steps),
     )
     of_transformers = asked.source == "transformers"
     attention = _attention(asked, config, inputs, make, like is not None) if of_transformers else "sdpa"
@@ -255,7 +243,7 @@ def _with_fields(asked: Specification, recipe: Recipe, scale: Scale) -> Recipe:
     steps = specification.steps(asked.text, length, inputs) if any(lengths) else recipe.training_steps
     if scale == "tiny":
         batch_size, steps = recipe.batch_size, recipe.training_steps
-    rate, betas = _RATES["text" if isinstance(inputs, Text) else "images"]
+    rate, betas = specification.RATES["text" if isinstance(inputs, Text) else "images"]
     optimizer = recipe.optimizer
     if optimizer is Recipe.optimizer:
         optimizer = Optimizer("AdamW", rate, betas)
