@@ -412,5 +412,5 @@ def test_a_commit_and_versions_are_all_that_is_shown_of_who_measured(tmp_path: P
     path = tmp_path / "tango_workspace.tgz"
     path.write_bytes(released.tar(iter(files), "w:gz"))
     found = " ".join(repro("table", "1", "--measured", str(path)).stdout.split())
-    assert f"Its stepinfo.sqlite names commit {commit}, dill 0.3.9 and torch 2.3.1." in found
+    assert f"Its stepinfo.sqlite names commit {commit}; dill 0.3.9; torch 2.3.1." in found
     assert "secret-host" not in found

@@ -157,6 +157,8 @@ def _searched(records: Sequence[Record], clock: Clock, counts: Sequence[int]) ->
     else of other such GPUs, else of the GPU with the most searched cells, one of the paper's where any was measured.
     The authors' raw results are searched where all records are theirs."""
     origin: Origin = "released" if all(record.origin == "released" for record in records) else "measured"
+    if origin == "released" and clock == "true" and records:
+        raise Missing("the authors' raw results have no true days")
     there = {(each.recipe, each.device, each.count): each for each in searches(_at_scale(records), clock, origin)}
     devices = tuple(dict.fromkeys(device for recipe, device, _ in there if recipe in _PYTHIA))
     if not devices:

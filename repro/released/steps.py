@@ -17,6 +17,7 @@ _MODELS = {id: id for id in models.IDS} | {"convnext": "convnext-xlarge-22k"}
 _GPUS = {"RTX 3090": "geforce3090", "A6000": "a6000", "A100": "a100", "H100": "h100"}
 _SHARDINGS = {"none": "", "fsdp_2": "fsdp_shard_grad_op", "fsdp_3": "fsdp_full_shard"}
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_PAIRS = [first + second for first in _BASE58 for second in _BASE58]
 _HASH_LETTERS = 32
 
 
@@ -79,9 +80,10 @@ def _id(name: str, **arguments: Any) -> str:
     buffer = io.BytesIO()
     _ArgumentPickler(buffer, protocol=4).dump((("tango.format", "DillFormat"), "001", arguments))
     digest = hashlib.blake2b(buffer.getvalue()).digest()
-    number, letters = int.from_bytes(digest, "big"), ""
-    while number:
-        number, letter = divmod(number, len(_BASE58))
-        letters = _BASE58[letter] + letters
+    number, groups = int.from_bytes(digest, "big"), list[str]()
+    while number:  # by groups of letters, as long numbers divide slowly
+        number, group = divmod(number, len(_PAIRS) ** 4)
+        groups += [_PAIRS[group // len(_PAIRS) ** at % len(_PAIRS)] for at in range(4)]
+    letters = "".join(reversed(groups)).lstrip(_BASE58[0])
     zeros = len(digest) - len(digest.lstrip(b"\0"))  # each is a leading 1
     return f"{name}-001-{(_BASE58[0] * zeros + letters)[:_HASH_LETTERS]}"

@@ -25,6 +25,7 @@ from .figures import in_order, machines
 from .tables import Number
 
 NOT_PRINTED = "≠"
+_MOST_VERSIONS = 12  # a commit and six versions, unless several stacks measured
 CLOCK = "Days are by the authors' clock, of their raw results: they were not measured here, and verify no cell."
 
 
@@ -135,7 +136,7 @@ def coverage(archive: Archive) -> list[str]:
         of = len(archive.records) + len(archive.missing)
         lines.append(f"{counted(len(archive.missing), 'setting')} of {of:,} have no result ({named}).")
     if archive.other:
-        named = listing([f"{number} of {step}" for step, number in sorted(archive.other.items())])
+        named = first([f"{number} of {step}" for step, number in sorted(archive.other.items())])
         lines.append(f"Results of no known setting: {named}.{_made_by(archive)}")
     if not archive.records:
         lines.append(
@@ -146,7 +147,9 @@ def coverage(archive: Archive) -> list[str]:
 
 
 def _made_by(archive: Archive) -> str:
-    return f" Its stepinfo.sqlite names {listing(archive.environment)}." if archive.environment else ""
+    return (
+        f" Its stepinfo.sqlite names {'; '.join(archive.environment[:_MOST_VERSIONS])}." if archive.environment else ""
+    )
 
 
 # --- What a step needs of its GPU, and what is predicted of it ---
@@ -198,8 +201,8 @@ _CLOSE = 0.03  # share of the days: a winner by less may be another one in the n
 def of_archive(runs: Joined, archive: Archive) -> Report:
     """Return the report of the authors' raw results: what follows from them, how surely, and what can be true."""
     found = steps(archive.records)
-    claims = (one for one in check_all(archive.records, "authors") if one.claim.id in MEASURED)
-    checked = [one for one in claims if one.working and not one.claim.id.startswith("table-")]
+    searched = [id for id in MEASURED if not id.startswith("table-")]
+    checked = [one for one in check_all(archive.records, "authors", ids=searched) if one.working]
     differ = [cell for cell in archive.cells if cell.differs]
     close = [cell for cell in archive.cells if cell.lead is not None and cell.lead < _CLOSE]
     impossible = sorted((each for each in found if each.impossible), key=lambda each: -each.share)
