@@ -52,6 +52,37 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = {
+    # --- The page in a browser, popular models and decoders ---
+    "decoder-products": Mutant(
+        "repro/predict/decoders.py",
+        'products = 2 if self.family == "gpt2" else 3',
+        "products = 3",
+        "tests/test_decoders.py -k popular_model_has",
+    ),
+    "decoder-squares": Mutant(
+        "repro/predict/decoders.py",
+        "4 * d.layers * d.sequence**2 * queries",
+        "2 * d.layers * d.sequence**2 * queries",
+        "tests/test_decoders.py -k popular_model_has",
+    ),
+    "popular-length": Mutant(
+        "models/specification.py",
+        "fields = given.over(Fields(**known.given))",
+        "fields = Fields(**known.given)",
+        "tests/test_decoders.py -k takes_another_length",
+    ),
+    "page-shell-words": Mutant(
+        "repro/web.py",
+        """return word if re.fullmatch(r"[\\w./:@=,+-]+", word) else""",
+        "return word if word else",
+        "tests/test_web.py -k quotes",
+    ),
+    "page-links-escaped": Mutant(
+        "repro/report/html.py",
+        "else Html(escape(visible(str(value))))",
+        "else Html(str(value))",
+        "tests/test_web.py -k escaped",
+    ),
     # --- models/ and what follows from their sizes ---
     "flops-attention": Mutant(
         "models/transformer.py",

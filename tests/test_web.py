@@ -214,6 +214,11 @@ def test_the_command_that_the_page_names_quotes_what_a_shell_would_read() -> Non
     assert found["command"] == "repro predict --models vit --gpu 'RTX 3090' --gpus 1 --stack today"
 
 
+def test_what_others_wrote_is_escaped() -> None:
+    found = json.loads(web.answer("paper", json.dumps({"table": "1", "cell": "ViT 1 H100"})))
+    assert "&#x27; clock" in found["html"]
+
+
 def test_a_site_replaces_only_a_site(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = subprocess.run([ROOT / "web" / "build.sh", tmp_path], capture_output=True, text=True)
