@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 import torch
@@ -33,6 +35,13 @@ def test_a_step_of_the_harness_takes_no_more_than_one_by_hand(ask: Ask) -> None:
     assert by_hand["median (ms)"] > 1  # else there is nothing to compare
     assert abs(around["over by hand (%)"]) < 10
     assert abs(recorded["over by hand (%)"]) < 10
+
+
+@pytest.mark.alone
+def test_the_example_times_a_step_as_a_trial_does(in_ranks: Callable[..., list[Any]]) -> None:
+    [(measured, by_hand)] = in_ranks("timed_by_the_example", recipe="vit", micro_batch=8, rounds=20)
+    for part in ("without", "with", "update"):
+        assert min(by_hand[part]) == pytest.approx(min(measured[part]), rel=0.3), part
 
 
 @pytest.mark.parametrize("scale", sorted(LOOPS))

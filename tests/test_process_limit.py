@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from repro.cli import main
 from repro.machine import host
-from repro.measure.launcher import ForkServer, ServerDiedError
 
 
-def test_a_server_that_cannot_be_started_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_be_started_names_the_limit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def popen(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr("subprocess.Popen", popen)
-    with ForkServer(tmp_path / "log", {}) as server, pytest.raises(ServerDiedError) as error:
-        server.start()
-    assert error.value.reason.startswith("the fork server cannot be started: no more processes and threads may be ")
+    assert main(["probe"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("repro: no more processes and threads may be started here; ")
 
 
 @pytest.mark.parametrize(

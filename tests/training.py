@@ -1070,3 +1070,11 @@ def transformers_arguments(rank: Rank, folder: str) -> dict[str, Any]:
     known = {field.name for field in dataclasses.fields(TrainingArguments)}
     taken = TrainingArguments(**arguments) if find_spec("accelerate") else None
     return {"unknown": sorted(arguments.keys() - known), "taken": taken and [taken.max_steps, taken.lr_scheduler_type]}
+
+
+def timed_by_the_example(rank: Rank, recipe: str, micro_batch: int, rounds: int) -> list[dict[str, list[float]]]:
+    """The synchronised seconds of each part as a trial times them, and as examples/time_a_step.py does."""
+    torch.set_num_threads(1)  # threads that wait for each other make the noise larger than the parts
+    example = runpy.run_path(str(Path(__file__).resolve().parents[1] / "examples" / "time_a_step.py"))
+    measured = phases.measure(rank, recipe, "tiny", "naive", False, False, micro_batch, 2, rounds, False)
+    return [measured.synchronised, example["time_parts"](models.find(recipe, "tiny"), micro_batch, rounds, wait=True)]

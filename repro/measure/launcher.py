@@ -16,12 +16,11 @@ from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from repro import files
 from repro.formats import duration, end_of
 from repro.machine.build_cache import clean_build_caches
-from repro.machine.host import host, oom_kills, process_limit
+from repro.machine.host import host, oom_kills
 from repro.machine.imports import Imports
 from repro.machine.stack import process_environment
 
@@ -96,7 +95,7 @@ class ForkServer:
         self._temporary = tempfile.mkdtemp(prefix="repro-", dir=self._environment.get("TMPDIR"))
         self._pipe, far = Pipe()
         with open(self._opened(self._log), "ab") as log, far:
-            self._process = _popen(
+            self._process = subprocess.Popen(
                 [self._python, "-m", "repro.measure.server", str(far.fileno()), self._temporary, *self._modules],
                 pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -123,7 +122,7 @@ class ForkServer:
         with self._talking() as pipe:
             if not pipe.poll(LOADING_SECONDS):
                 raise StackError(
-                    f"the fork server did not load the stack within {duration(LOADING_SECONDS)}{self._stopped()}",
+                    f"the fork server did not load the stack within {duration(LOADING_SECONDS)}",
                     "run it again: a network file system that was slow answers sooner once it was read; or set up on a "
                     "local disk",
                 )
@@ -131,14 +130,6 @@ class ForkServer:
             if error:
                 raise StackError(f"the stack does not import: {error}")
         self._loaded = True
-
-    def _stopped(self) -> str:
-        """Return what to add to an error where the server was stopped by a signal; else nothing."""
-        import psutil
-
-        assert self._process is not None
-        stopped = psutil.Process(self._process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-        return ": another process has stopped it (SIGSTOP)" if stopped else ""
 
     def call(self, job: Job) -> list[RankOutcome]:
         """Run a job of this machine alone, whose ranks meet in a file, and return its outcomes, one per rank."""
@@ -232,11 +223,3 @@ class ForkServer:
             if oom_kills() > self._oom_kills:
                 reason = "the kernel killed the fork server, as the host's memory ran out"
         return ServerDiedError(reason, remedy)
-
-
-def _popen(command: Sequence[str], **known: Any) -> subprocess.Popen[bytes]:
-    """Start a process. Raises ServerDiedError where no more may be started."""
-    try:
-        return subprocess.Popen(command, **known)
-    except BlockingIOError as error:
-        raise ServerDiedError(f"the fork server cannot be started: {process_limit()}") from error
