@@ -299,10 +299,10 @@ def test_a_node_runs_nothing_that_a_stranger_asks_for(start: Start, tmp_path: Pa
     node = start(sys.executable, "-m", "tests.impatient", *VIT, "--out", str(tmp_path), **known)
     assert json.loads(store.get("repro/hello/1"))["host"] == socket.gethostname()
     store.set("repro/welcome", "true")
-    store.set("repro/job/1", json.dumps({**ASKED, "arguments": {**ASKED["arguments"], "recipe": "../../models"}}))
+    store.set("repro/job/1", json.dumps({**ASKED, "log": "../../.bashrc"}))
     answer = json.loads(store.get("repro/job/1/1"))
     assert answer["outcomes"] == []
-    assert answer["error"].startswith("this node was asked for what no run asks for")
+    assert answer["error"] == "this node was asked to write '../../.bashrc', which names no log"
     store.set("repro/job/2", pickle.dumps(Command(f"touch {trace}"), protocol=0).decode())
     [(code, said)] = ends(node)
     assert code == 2
