@@ -82,15 +82,21 @@ def test_what_needs_no_torch_answers_at_once_and_imports_nothing_that_is_slow_to
     [
         *("audit", "claims", "table 1", "cost vit", "predict --gpu A100", "list gpus", "survey --questions", "doctor"),
         *("predict --models gpt2 --gpu A100", "compare results/cpu-2-cores results/cpu-2-cores", "slurm --help"),
+        "report results/cpu-2-cores --out {tmp_path}",
     ],
 )
-def test_reading_imports_only_what_python_in_a_browser_and_on_windows_has(command: str) -> None:
+def test_reading_imports_only_what_python_in_a_browser_and_on_windows_has(command: str, tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules |= dict.fromkeys(('resource', 'fcntl', 'pwd', 'grp', 'termios', 'pynvml')); "
         "from repro.cli import main; main(sys.argv[1:]); "
         "print(*(name for name, each in sys.modules.items() if 'site-packages' in str(getattr(each, '__file__', ''))))"
     )
-    done = subprocess.run([sys.executable, "-c", code, *command.split()], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command.format(tmp_path=tmp_path).split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert "msgspec" in loaded
     assert loaded <= {"msgspec", "tabulate", "wcwidth", "typing_extensions", "_distutils_hack"}
