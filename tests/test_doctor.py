@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import re
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -55,11 +54,12 @@ def of(generation: str) -> Device:
     return Device(0, 0, "GPU-0", gpu.driver_names[0], gpu, int(gpu.memory_gb * 2**30), gpu.compute_capability)
 
 
-@pytest.mark.alone
 def test_without_a_gpu_the_line_says_so_and_nothing_is_wrong() -> None:
-    started = time.perf_counter()
+    before = os.times()
     found = repro("doctor", REPRO_IMAGE="cpu")
-    assert time.perf_counter() - started < 1
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    assert spent < 1, "whatever else runs here"
     assert (found.returncode, found.stderr) == (0, "")
     assert re.fullmatch(r"no GPU is visible; image cpu; torch .+; kernels .+; TF32 off, without a GPU\n", found.stdout)
 
