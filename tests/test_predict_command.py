@@ -323,7 +323,7 @@ BAD_INPUT = [
     (["--methods", "best"], ["--methods"]),
     (["--methods", "naive"], ["--methods naive needs --gpu"]),
     (["--validate", "--gpu", "A100"], ["--gpu changes nothing of --validate"]),
-    (["--validate", "--measured", "x"], ["--measured changes nothing of --validate"]),
+    (["--validate", "--measured", "results/cpu-2-cores"], ["--measured changes nothing of --validate"]),
     (["--fit"], ["unrecognized arguments: --fit"]),
     (["--rebuild-traces"], ["unrecognized arguments: --rebuild-traces"]),
     (["--gpu", "A100", "--measured", "x"], ["x holds no trials"]),

@@ -186,10 +186,10 @@ def test_results_of_odd_types_and_sizes_are_refused_with_their_id(step: str, val
     [
         (released.packed(2.0)[:-9], "its gzip is cut off"),
         (gzip.compress(b"\x80\x04."), "it is damaged"),
-        (gzip.compress(bytes(5000)), "unpacks to more than 4096 bytes"),
+        (gzip.compress(bytes(5000)), "unpacks to more than 1024 bytes"),
         (b"days", "it is damaged"),
         (gzip.compress(gzip.decompress(released.packed(2.0)).replace(b"001", b"002")), "is not Tango's DillFormat 001"),
-        (bytes(5000), "has 5,000 bytes, more than 4,096"),
+        (bytes(5000), "has 5,000 bytes, more than 1,024"),
     ],
 )
 def test_damaged_results_are_refused_with_their_id(content: bytes, reason: str, tmp_path: Path) -> None:
