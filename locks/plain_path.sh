@@ -10,7 +10,7 @@ if [[ $root =~ $awkward ]]; then
     link=$links/$(printf %s "$root" | cksum | tr ' ' -)
     # In a folder of somebody else the link could be led to a program of theirs.
     [[ $links == /?*/repro && ! $links =~ $awkward ]] && mkdir -p "$links" 2>/dev/null && [[ -O $links && ! -L $links ]] &&
-        ln -sfn "$root" "$link" 2>/dev/null && [[ -L $link && $link -ef $root ]] ||
+        [[ -L $link || ! -e $link ]] && ln -sfn "$root" "$link" 2>/dev/null && [[ $link -ef $root ]] ||
         die "$(printf %q "$root") has what no compiler takes in a path, and no link to it can be made in $links: move the" \
             "checkout, or name a plain folder in XDG_CACHE_HOME"
     root=$link
