@@ -191,6 +191,7 @@ def test_results_of_odd_types_and_sizes_are_refused_with_their_id(step: str, val
         (gzip.compress(gzip.decompress(released.packed(2.0)).replace(b"001", b"002")), "is not Tango's DillFormat 001"),
         (bytes(5000), "has 5,000 bytes, more than 1,024"),
     ],
+    ids=["cut", "empty", "bomb", "no gzip", "another format", "large"],  # the bytes have the time of their making
 )
 def test_damaged_results_are_refused_with_their_id(content: bytes, reason: str, tmp_path: Path) -> None:
     assert reason in refused(tmp_path, days=content)
