@@ -747,7 +747,8 @@ def test_a_run_draws_what_it_measured_and_the_published_numbers_all_figures(kept
     for each in (*figures(kept), *figures(published)):
         assert each.panels or each.lacking, "a figure without numbers says what measures them"
         assert all(panel.rows and panel.source for panel in each.panels)
-    assert {panel.kind for each in figures(published) for panel in each.panels} | {"bars"} == set(get_args(Kind))
+    kinds = {panel.kind for each in figures(published) for panel in each.panels}
+    assert kinds | {"bars", "lines"} == set(get_args(Kind)), "lines are of the page in a browser"
 
 
 def test_costs_are_those_of_the_machine_and_of_its_days(published: Report) -> None:
@@ -804,6 +805,8 @@ def test_a_chart_of_each_kind_has_a_name_a_description_and_its_numbers(kept: Rep
     spans = Panel("answered", "Shares", "dots", "share", "% of people", shares, "answers")
     assert spans.table[0] == {"share": "train", "series": "answers", "% of people": 60, "from": 50, "to": 70}
     panels = [spans, *(panel for report in (kept, published) for each in figures(report) for panel in each.panels)]
+    days = [Row(103.0, "A100", 1, "103"), Row(52.0, "A100", 2, "52")]
+    panels.append(Panel("predicted", "Days", "lines", "days", "GPUs", days, "traces", machines=["A100"]))
     assert {panel.kind for panel in panels} == set(get_args(Kind))
     for panel in panels:
         drawn = chart(panel)

@@ -46,8 +46,8 @@ def _recipes() -> Listed:
     found += [replace(shipped.recipe(id), id=id) for id in popular.listed()]
     others = _OTHERS | dict.fromkeys(popular.listed(), "popular")
     columns = [
-        Column("of", lambda recipe: others.get(recipe.id, "paper"), "of"),
         Column("id", lambda recipe: recipe.id, "id"),
+        Column("of", lambda recipe: others.get(recipe.id, "paper"), "of"),
         Column("model", lambda recipe: recipe.name),
         Column("batch_size", lambda recipe: recipe.batch_size, "batch_size"),
         Column("training_steps", lambda recipe: recipe.training_steps, "training_steps"),
