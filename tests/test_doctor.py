@@ -59,7 +59,7 @@ def test_without_a_gpu_the_line_says_so_and_nothing_is_wrong() -> None:
     found = repro("doctor", REPRO_IMAGE="cpu")
     after = os.times()
     spent = after.children_user + after.children_system - before.children_user - before.children_system
-    assert spent < 1, "whatever else runs here"
+    assert spent < 2, "whatever else runs here, and without bytecode that is kept"
     assert (found.returncode, found.stderr) == (0, "")
     assert re.fullmatch(r"no GPU is visible; image cpu; torch .+; kernels .+; TF32 off, without a GPU\n", found.stdout)
 
