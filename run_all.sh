@@ -51,7 +51,7 @@ start() { exec "$root/.venv/$1/bin/python" -P -m repro "${@:2}"; } # -P: nothing
 
 reads=
 case "$* " in
-compare\ *' --a'* | survey\ *' --out'*) ;; # --against, also shortened, measures; a survey's page is drawn by the stack
+compare*' --a'* | survey*' --out'*) ;; # --against, also shortened, measures; a survey's page is drawn by the stack
 audit\ * | claims\ * | table\ * | predict\ * | cost\ * | list\ * | compare\ * | survey\ *) reads=yes ;;
 recommend\ * | rent\ * | breakeven\ * | scaling\ * | recipes\ * | gpus\ * | settings\ * | calibrate\ *) reads=yes ;;
 esac

@@ -72,23 +72,23 @@ def test_a_trace_made_again_is_the_one_that_is_shipped(in_rank: InRank, recipe: 
 
 def test_autocast_is_cudas_whose_softmax_reads_fp16_as_it_is_and_has_bf16_cast_first(in_rank: InRank) -> None:
     fp16, bf16 = (in_rank("attention_on_cuda", precision=each)["operators"] for each in ("float16", "bfloat16"))
-    assert ["_softmax", 2.0, 4.0] in fp16
-    assert ["_softmax_backward_data", 8.0, 2.0] in fp16
-    assert bf16[bf16.index(["_softmax", 4.0, 4.0]) - 1] == ["_to_copy", 2.0, 4.0]
-    assert ["_softmax_backward_data", 8.0, 4.0] in bf16
+    assert ("_softmax", 2.0, 4.0) in fp16
+    assert ("_softmax_backward_data", 8.0, 2.0) in fp16
+    assert bf16[bf16.index(("_softmax", 4.0, 4.0)) - 1] == ("_to_copy", 2.0, 4.0)
+    assert ("_softmax_backward_data", 8.0, 4.0) in bf16
 
 
 def test_a_cross_entropy_keeps_log_probabilities_in_half_precision_and_reads_those_of_the_labels_alone(
     in_rank: InRank,
 ) -> None:
     assert in_rank("cross_entropy_on_cuda", precision="float16") == [
-        ["mm", 0.0, 2.0],
-        ["_log_softmax", 2.0, 2.0],
-        ["_to_copy", 2.0, 4.0],
-        ["nll_loss_backward", 0.0, 4.0],
-        ["_to_copy", 4.0, 2.0],
-        ["_log_softmax_backward_data", 4.0, 2.0],
-        ["mm", 2.0, 0.0],
+        ("mm", 0.0, 2.0),
+        ("_log_softmax", 2.0, 2.0),
+        ("_to_copy", 2.0, 4.0),
+        ("nll_loss_backward", 0.0, 4.0),
+        ("_to_copy", 4.0, 2.0),
+        ("_log_softmax_backward_data", 4.0, 2.0),
+        ("mm", 2.0, 0.0),
     ]
 
 

@@ -111,7 +111,7 @@ def test_weights_do_not_decay_as_in_the_authors_trainings(in_ranks: InRanks, id:
     wanted = TRAINING[id][0]
     [(name, output)] = in_ranks("optimizer_of", recipe=id)
     assert name == wanted.name
-    assert output == {"lr": wanted.rate, "betas": list(wanted.betas), "eps": wanted.eps, "weight_decay": 0.0}
+    assert output == {"lr": wanted.rate, "betas": wanted.betas, "eps": wanted.eps, "weight_decay": 0.0}
 
 
 @pytest.mark.parametrize("printed", printed_recipes().values(), ids=lambda printed: printed.model)
