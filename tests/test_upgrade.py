@@ -251,7 +251,7 @@ def test_a_second_stack_that_was_changed_since_is_built_again(
     (tmp_path / "lock").write_text(pin(wheel(wheels, "thing", "1.0", {"thing.py": "version = 1\n"})))
     python = locked(tmp_path / "lock").python
     [thing] = Path(python).parents[1].glob("lib/python3*/site-packages/thing.py")
-    for change in (thing.unlink, lambda: thing.write_text("version = 2\n")):
+    for change in (thing.unlink, lambda: thing.write_text("version = 20\n")):
         change()
         assert locked(tmp_path / "lock").python == python
         assert thing.read_text() == "version = 1\n"
