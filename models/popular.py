@@ -13,14 +13,12 @@ FOLDER = Path(__file__).parent / "configurations"
 
 @dataclass(frozen=True)
 class Popular:
-    """A row of models.csv. `training` is the source of its length and batch size, `source` that of its configuration;
-    `given` has the numbers of its training, as fields of a specification."""
+    """A row of models.csv, without its sources; `given` has the numbers of its training, as fields of a
+    specification."""
 
     id: str
     name: str
     file: str
-    training: str
-    source: str
     given: dict[str, Any]
 
 
@@ -29,8 +27,7 @@ def listed() -> dict[str, Popular]:
     """Return the models, by id."""
     with (FOLDER / "models.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    plain = ("id", "name", "file", "training", "source")
-    return {row["id"]: Popular(**{key: row[key] for key in plain}, given=_given(row)) for row in rows}
+    return {row["id"]: Popular(row["id"], row["name"], row["file"], _given(row)) for row in rows}
 
 
 _NUMBERS = {"sequence": "sequence", "image": "image_size", "batch": "batch_size", "tokens": "tokens"}

@@ -13,7 +13,7 @@ from .custom import CustomModel, Described
 from .recipe import Recipe
 from .specification import Fields, Specification, of_popular, training
 
-DESCRIBED = popular.FOLDER / "described" / "models.json"
+DESCRIBED = popular.FOLDER / "described" / "models.json"  # without the configurations, which are beside them
 
 
 @cache
@@ -42,7 +42,9 @@ def description(asked: Specification) -> CustomModel | None:
     known = described()[id]
     inputs = known.text or known.images
     assert inputs is not None
-    return CustomModel(replace(known, id=asked.id, **training(asked.text, asked.fields, inputs)), specification=asked)
+    size = {} if known.images is None else {"image_size": known.images.size}
+    found = replace(known, id=asked.id, config=asked.config | size, **training(asked.text, asked.fields, inputs))
+    return CustomModel(found, specification=asked)
 
 
 def recipe(id: str) -> Recipe:

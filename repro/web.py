@@ -21,7 +21,8 @@ from typing import Any
 
 from . import models
 from .cli import main
-from .formats import significant
+from .console import USAGE
+from .formats import shell_words, significant
 from .models import popular
 from .money.prices import price_list
 from .paper.gpus import catalogue
@@ -31,8 +32,8 @@ from .report.charts import chart
 from .report.html import Html, h
 
 Fields = Mapping[str, str]
-_KEPT = ("results/h100/text", "results/h100/vision")
 _SOFTWARE = {"today": ("--stack", "today"), "modern": ("--methods", "modern"), "paper": ("--stack", "paper")}
+_FIELDS = {"stack": "software", "methods": "software"}  # of options with another name
 _PRICES = ("buy ", "rent ")  # of these fields, followed by a GPU's name
 
 
@@ -70,7 +71,7 @@ def _run(*words: str) -> tuple[str, str]:
     out, said = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
         code = main(words)
-    if code == 2:
+    if code == USAGE:
         raise RefusedError(said.getvalue().strip().rpartition("repro: ")[2])
     return out.getvalue(), said.getvalue()
 
@@ -120,19 +121,17 @@ def answer(question: str, asked: str) -> str:
         except RefusedError as error:
             field, text = _refused(str(error).replace(f"{folder}/", ""), fields)
             return json.dumps({"error": text, "field": field})
-    command = " ".join(["repro", *map(_quoted, words)]).replace(f"{folder}/", "")
+    command = shell_words(["repro", *words]).replace(f"{folder}/", "")
     return json.dumps({"html": html, "command": command, "data": data})
-
-
-def _quoted(word: str) -> str:
-    return word if re.fullmatch(r"[\w./:@=,+-]+", word) else "'" + word.replace("'", "'\\''") + "'"
 
 
 def _refused(text: str, fields: Fields) -> tuple[str, str]:
     """Return the field that an error is about, and its text without the option's name."""
-    option = re.match(r"--(\w+) ?", text)
-    if option and option[1] in fields:
-        return option[1], text[option.end() :]
+    option = re.match(r"--(\w+):? ?", text)
+    if option and (field := _FIELDS.get(option[1], option[1])) in fields:
+        return field, text[option.end() :]
+    if "GPUs" in text and "gpus" in fields:
+        return "gpus", text
     if "GPU" in text and "gpu" in fields:
         return "gpu", text.partition("; ")[0]
     if priced := next((name for name in fields if name.startswith(_PRICES) and name in text), None):
@@ -174,10 +173,16 @@ def _how_long(fields: Fields, folder: Path) -> tuple[list[str], Html, Any]:
 
 
 def _days_by_count(words: Sequence[str], gpus: Sequence[str]) -> Iterator[Row]:
-    """Yield the days of the fastest settings on 1 to 8 of each GPU."""
+    """Yield the days of the fastest settings on 1 to 8 of each GPU, without numbers that the batch does not divide
+    among."""
     for gpu in gpus:
         for count in COUNTS:
-            text, _ = _run(*words[:3], "--gpu", gpu, "--gpus", f"{count}", *words[7:], "--format", "json")
+            try:
+                text, _ = _run(*words[:3], "--gpu", gpu, "--gpus", f"{count}", *words[7:], "--format", "json")
+            except RefusedError:
+                if count == 1:  # it is refused whatever the number
+                    raise
+                continue
             best = next((row for row in json.loads(text) if row["days"] is not None), None)
             if best is not None:
                 yield Row(best["days"], best["gpu"], count, significant(best["days"]))
@@ -196,17 +201,15 @@ def _what_to_buy(fields: Fields, folder: Path) -> tuple[list[str], Html, Any]:
         words.append(f"--prices={folder / 'prices.toml'}")
     found = run(*words)
     parts: list[Any] = [*_screen(found)]
-    own = found.data["terms"] != "rent"
-    sums = "price_usd" if own else "rent_a_run_usd"
-    currency = found.data["currency"]
+    rents, currency = found.data["terms"] == "rent", found.data["currency"]
+    key = f"{'rent_a_run' if rents else 'price'}_{currency.lower()}"
     rows = [
         Row(row["days"], row["gpu"], row[key], str(row["gpus"]))
         for row in found.data["rows"]
-        for key in row
-        if key == sums.replace("usd", currency.lower()) and row[key] and row["days"]
+        if row[key] and row["days"]
     ]
     if rows:
-        what = "price of the machine" if own else "rent of a run"
+        what = "rent of a run" if rents else "price of the machine"
         panel = Panel(
             "predicted", "Days by cost", "marks", "true days", f"{what}, {currency}", rows, "", machines=_series(rows)
         )

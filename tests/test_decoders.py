@@ -11,7 +11,7 @@ import pytest
 from repro import models
 from repro.cli import main
 from repro.console import UserError
-from repro.models import custom, popular, shipped, specification
+from repro.models import popular, shipped, specification
 from repro.models.decoders import FAMILIES, Dimensions
 from repro.models.recipe import Text
 from repro.models.specification import Fields, of_popular
@@ -74,8 +74,8 @@ def test_a_computed_decoder_equals_its_trace(family: str, tied: bool, asked: Dim
 @pytest.mark.parametrize("id", popular.listed())
 def test_a_popular_model_has_the_weights_of_its_configuration(id: str) -> None:
     recipe, counted = shipped.recipe(id), _counted(id)
-    known = custom.CustomModel(shipped.described()[id], specification=of_popular(id, Fields()))
-    decoder = decoders.decoder_of(known)
+    decoder = decoders.decoder_of(shipped.description(of_popular(id, Fields())))
+    assert (decoder is not None) == (of_popular(id, Fields()).config["model_type"] in FAMILIES)
     if of_popular(id, Fields()).config.get("image_size", 224) == 224:  # DINOv2 has positions of larger images
         assert recipe.parameters == counted
     assert decoder is None or (decoder.parameters, decoder.flops) == (counted, recipe.flops_per_example)
@@ -130,6 +130,11 @@ def test_a_popular_model_takes_another_length_and_batch() -> None:
     found = descriptions.describe(asked)
     assert (found.paper.batch_size, found.paper.training_steps) == (64, 15259)
     assert models.typed("GPT2") == "GPT2"
+
+
+def test_more_positions_than_a_model_has_are_refused() -> None:
+    with pytest.raises(UserError, match="sequence=4096: the model has 1024 positions"):
+        descriptions.describe(specification.specification("gpt2@sequence=4096"))
 
 
 def test_another_sequence_of_a_popular_decoder_is_computed() -> None:

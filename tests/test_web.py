@@ -214,6 +214,20 @@ def test_the_command_that_the_page_names_quotes_what_a_shell_would_read() -> Non
     assert found["command"] == "repro predict --models vit --gpu 'RTX 3090' --gpus 1 --stack today"
 
 
+def test_a_batch_that_few_numbers_of_gpus_share_is_answered_with_these() -> None:
+    asked = {"model": "gpt2", "training": "tokens=1B,batch=100", "gpu": "A100"}
+    found = json.loads(web.answer("how", json.dumps(asked)))
+    assert found["data"][0]["feasible"]
+    refused = json.loads(web.answer("how", json.dumps(asked | {"gpus": "8"})))
+    assert refused["field"] == "gpus"
+    assert "take a number that divides it" in refused["error"]
+
+
+def test_software_that_a_model_has_no_traces_of_is_refused_at_its_field() -> None:
+    found = json.loads(web.answer("how", json.dumps({"model": "gpt2", "gpu": "A100", "software": "paper"})))
+    assert (found["field"], found["error"].endswith("leave --stack out")) == ("software", True)
+
+
 def test_what_others_wrote_is_escaped() -> None:
     found = json.loads(web.answer("paper", json.dumps({"table": "1", "cell": "ViT 1 H100"})))
     assert "&#x27; clock" in found["html"]

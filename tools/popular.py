@@ -6,11 +6,12 @@ python -m tools.popular
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 
-from repro import datafile
+from repro import files
 from repro.models import configured, popular, shipped
 from repro.models.custom import CustomModel
 from repro.models.specification import Fields, of_popular
@@ -42,5 +43,6 @@ def _traces(found: dict[str, CustomModel]) -> Iterator[Trace]:
 
 if __name__ == "__main__":
     found = dict(_models())
-    datafile.write(shipped.DESCRIBED, {id: asdict(own.paper) for id, own in found.items()})
+    lines = (f"{json.dumps(id)}:{json.dumps(asdict(replace(own.paper, config=None)))}" for id, own in found.items())
+    files.replace(shipped.DESCRIBED, "{\n" + ",\n".join(lines) + "\n}\n")
     print(save(_traces(found), POPULAR))

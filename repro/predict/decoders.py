@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from repro import files
+from repro.console import UserError
 
 from ..models import shipped
 from ..models.custom import CustomModel
@@ -108,12 +109,15 @@ class Decoder:
 def description(asked: Specification) -> CustomModel | None:
     """Return the recipe of a decoder that a specification describes, computed; None where no family has it."""
     config, given = asked.config, asked.fields
-    sequence = given.sequence or config.get("max_position_embeddings") or config.get("n_positions")
+    most = config.get("max_position_embeddings") or config.get("n_positions")
+    sequence = given.sequence or most
     if not isinstance(sequence, int) or given.flops_per_example is not None or given.precision == "fp32":
         return None
     found = recognised(config, sequence)
     if found is None:
         return None
+    if isinstance(most, int) and sequence > most:
+        raise UserError(f"{asked.text}: sequence={sequence}: the model has {most} positions; name at most these")
     decoder = Decoder(*found)
     like = shipped.description(of_popular(FAMILIES[decoder.family].like, Fields()))
     assert like is not None

@@ -224,7 +224,6 @@ def of_archive(runs: Joined, archive: Archive) -> Report:
         Sentence(off(found)),
         *([Table("How far off predictions are", errors(found), folded=True)] if found else []),
         Heading("What do the methods bring?", "methods", "Methods"),
-        *([Table("Claims about the search", list(map(_claim, checked)))] if checked else []),
         *_figures(in_order(searches(archive.records, "authors", "released"))),
         Heading("Run it again", "again"),
         Facts([(f"{command()} {line} {archive.path}", what) for line, what in _AGAIN], commands=True),
@@ -303,16 +302,6 @@ def _lead(cell: ReleasedCell) -> dict[str, Any]:
         "GPUs": cell.machine,
         "settings": _short(cell.settings),
         "next longer by": f"{100 * lead:.2f} %",
-    }
-
-
-def _claim(one: Checked) -> dict[str, Any]:
-    return {
-        "id": one.claim.id,
-        "published": one.claim.text,
-        "recomputed": one.claim.with_unit(shown(one.working.value.value)) if one.working else None,
-        "verdict": one.verdict,
-        "why": one.reason,
     }
 
 
