@@ -73,8 +73,8 @@ MUTANTS = {
     ),
     "page-shell-words": Mutant(
         "repro/web.py",
-        """return word if re.fullmatch(r"[\\w./:@=,+-]+", word) else""",
-        "return word if word else",
+        """shell_words(["repro", *words])""",
+        """" ".join(["repro", *words])""",
         "tests/test_web.py -k quotes",
     ),
     "page-links-escaped": Mutant(

@@ -97,11 +97,3 @@ def test_what_chooses_no_case_is_one_line(tmp_path: Path) -> None:
     (line,) = done.stderr.splitlines()
     assert line.startswith("repro: -k nonsense: no case matches")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_its_cases_do_not_run_side_by_side(tmp_path: Path) -> None:
-    done = by_hand("tests/benchmark", "-n", "2", out=tmp_path / "run")
-    assert done.returncode == 4
-    assert done.stderr.strip() == "ERROR: the benchmark's cases do not run side by side: add -n 0"
-    assert not (tmp_path / "run").exists()

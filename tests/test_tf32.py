@@ -82,7 +82,7 @@ def test_a_folder_measured_with_tf32_takes_no_trials_without(tmp_path: Path, mon
 
 def test_an_engine_has_convolutions_go_as_products_do_and_both_as_asked(in_ranks: Callable[..., list[Any]]) -> None:
     for asked, precision in ((True, "high"), (False, "highest")):
-        assert in_ranks("tf32_of_an_engine", asked=asked) == [[asked, precision]]
+        assert in_ranks("tf32_of_an_engine", asked=asked) == [(asked, precision)]
 
 
 def test_products_on_a_cpu_drop_nothing() -> None:

@@ -21,7 +21,7 @@ from ..run.results import TRAININGS, TRIALS, Results
 from .specification import TimedTraining, Training
 
 LOCK = ".lock"
-_TIME_LIMIT = 30.0 * SECONDS_A_DAY  # no limit in practice: the user was told how long it takes
+_TIME_LIMIT = 20.0 * SECONDS_A_DAY  # no limit in practice; a pipe waits for at most 24 days
 
 
 class TrainingFailedError(RuntimeError):

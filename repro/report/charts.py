@@ -67,6 +67,7 @@ _LOOKS = {
     "Weeks": 4,
     "Months": 3,
     "Indefinitely": 1,
+    "Other": 0,
     "naively": 4,
     "with the free lunch": 5,
     "with everything": 2,
