@@ -76,8 +76,10 @@ class Store:
     def get(self, key: str, sender: int) -> bytes | None:
         """Return the message under a key, None as long as there is none. Raises GoneError where its sender is gone, and
         EndedError where node 0 has ended the run."""
-        keys, store = (key, "repro/end", f"repro/beat/{sender}"), self._store
-        message, end, beat = self._ask(lambda: [store.get(each) if store.check([each]) else None for each in keys])
+        keys = key, "repro/end", f"repro/beat/{sender}"
+        message, end, beat = self._ask(
+            lambda: [self._store.get(each) if self._store.check([each]) else None for each in keys]
+        )
         if end is not None and self._node.rank:
             raise EndedError(*messages.decode(tuple[int, str], end))
         if message is None:

@@ -38,7 +38,7 @@ EVIL: tuple[Any, ...] = (
     *(UNSEEN, MARKUP, FORMULA, "\ud800", "../../etc/passwd", "A" * 10_000, "H100", "ok", "out_of_memory"),
 )
 # Days follow from these values alone.
-_RAW_VALUE = re.compile(r", (host|device_times|synchronised|authors_micro_batch)\\b")
+_RAW_VALUE = re.compile(r", (host|device_times|synchronised|authors_micro_batch)\b")
 _RAW = ("NaN", "-Infinity", "1e999", "[" * 2000, '"\\ud800"', '"\\u0000"', "0x10", "01", "{", "\x00", "\xff", "\ufeff")
 
 

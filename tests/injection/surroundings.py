@@ -332,8 +332,10 @@ def installed_files_that_changed(case: Case) -> None:
                 continue
             run = case.start_run(out, prefix=prefix)
             case.check(run.wait_for(lambda: "--repair" in run.message(), case.patience), f"not told: {run.message()}")  # noqa: B023
+            kept = out / "environment.json"
+            case.check(run.wait_for(kept.is_file, case.patience), "it kept no environment")
             run.kill()
-            found = json.loads((out / "environment.json").read_text())
+            found = json.loads(kept.read_text())
             case.check(not found["lock"]["is_the_lock"], "it is recorded as the lock")
 
 
