@@ -31,6 +31,7 @@ LAYERS = (
     ("repro.money", "repro.train"),
     ("repro.compare", "repro.export", "repro.lab", "repro.survey"),
     ("repro.claims",),
+    ("repro.verify",),
     ("repro.report",),
     ("repro.commands",),
     ("repro.cli",),

@@ -52,6 +52,25 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = {
+    # --- The runs that decide most ---
+    "verify-reserve": Mutant(
+        "repro/verify/order.py",
+        "reserved = (1 + RESERVE) * minutes",
+        "reserved = minutes",
+        "tests/test_verify.py -k within_its_budget",
+    ),
+    "verify-bounds": Mutant(
+        "repro/verify/runs.py",
+        "return (printed_days - _ROUNDING) * (1 - TOLERANCE), (printed_days + _ROUNDING) * (1 + TOLERANCE)",
+        "return printed_days * (1 - 2 * TOLERANCE), printed_days * (1 + 2 * TOLERANCE)",
+        "tests/test_verify.py",
+    ),
+    "verify-set-up": Mutant(
+        "repro/verify/order.py",
+        "minutes = run.minutes + (0.0 if run.machine in rented else SETTING_UP)",
+        "minutes = run.minutes",
+        "tests/test_verify.py -k with_the_reserve",
+    ),
     # --- The page in a browser, popular models and decoders ---
     "decoder-products": Mutant(
         "repro/predict/decoders.py",

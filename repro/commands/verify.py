@@ -1,0 +1,139 @@
+"""`repro verify`: list the runs that decide most of the paper for a budget, or in a time."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import date
+
+from .. import formats
+from ..console import UserError
+from ..formats import add_format, counted, listing, path
+from ..money.amounts import budget as parse_budget
+from ..money.amounts import money_text
+from ..money.prices import PriceList, Rental, old, price_list, serving, worth
+from ..paper.gpus import find, paper_gpus
+from ..printout import Column, finite, screen
+from .calculator import read_currency
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s (--budget SUM | --minutes N | --gpu NAME) [OPTIONS]"
+    add = parser.add_argument
+    add("--budget", metavar="SUM", help="what the rented machines of all runs may cost together")
+    add("--minutes", metavar="N", help="minutes that all runs may take together")
+    add("--gpu", metavar="NAME", help="only this GPU of the paper's")
+    add("--currency", metavar="CODE", help="currency of all sums, such as EUR (default: USD)")
+    add("--prices", type=path, metavar="FILE", help="TOML with rentals of your own: docs/own-prices.toml")
+    add("--all", action="store_true", help="show all rows")
+    add_format(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    from ..verify.order import Limits, Orderer, Row
+    from ..verify.runs import SETTING_UP, candidates
+
+    if given.budget is given.minutes is given.gpu is None:
+        raise UserError("expected --budget SUM, --minutes N or --gpu NAME, such as --budget 20")
+    budget = None if given.budget is None else parse_budget(given.budget, "--budget")
+    minutes = None if given.minutes is None else float(formats.count(given.minutes, "--minutes"))
+    gpu = _of_paper(given.gpu)
+    unit, prices = read_currency(given.currency), price_list(given.prices)
+    runs = candidates(gpu, gpus=1 if budget is None else None)  # who names no budget has a machine, of one GPU
+    rentals = {
+        machine: rented
+        for machine in dict.fromkeys(run.machine for run in runs)
+        if (rented := cheapest(machine, unit, prices))
+    }
+    limits = Limits({machine: hour for machine, (_, hour) in rentals.items()}, budget, minutes)
+    orderer = Orderer([run for run in runs if budget is None or run.machine in rentals], limits)
+    rows = orderer.rows(orderer.chosen())
+    without = [
+        f"{count} x {name}"
+        for name, count in dict.fromkeys(run.machine for run in runs)
+        if (name, count) not in rentals
+    ]
+    if not rows:
+        raise UserError(_nothing(given, unit, without, bool(rentals)))
+
+    def cost(row: Row) -> float | None:
+        rented = rentals.get(row.run.machine)
+        return None if rented is None else row.minutes / 60 * rented[1]
+
+    def price(row: Row) -> str | None:
+        rented = rentals.get(row.run.machine)
+        return rented and f"{money_text(rented[1], unit)}/h, {rented[0].provider}, {rented[0].quoted}"
+
+    costs = [each for row in rows if (each := cost(row)) is not None]
+    decided = round(sum(row.expected_cells for row in rows)), round(sum(row.expected_claims for row in rows))
+    minutes_needed = sum(row.minutes for row in rows)
+    spends = f"Spend {money_text(sum(costs), unit)}" if budget is not None else f"Take {minutes_needed:.0f} minutes"
+    decides = f"{counted(decided[0], 'cell')} and {counted(decided[1], 'claim')}"
+    answer = f"{spends} on these {counted(len(rows), 'run')}: they decide about {decides}."
+    columns = [
+        Column("run", lambda row: f"{row.run.recipe} on {row.run.gpus} {row.run.gpu}", "run"),
+        Column("price", price, "price"),
+        Column("minutes", lambda row: finite(row.minutes, 1), "minutes"),
+        Column(f"cost_{unit.lower()}", lambda row: finite(cost(row), 2), unit),
+        Column("cells", lambda row: len(row.cells), "cells"),
+        Column("claims", lambda row: len(row.claims), "claims", lambda number, row: number or None),
+        Column("probability", lambda row: finite(row.probability, 2), "probability"),
+        Column("command", lambda row: row.run.line),
+        Column(
+            "decides_cells",
+            lambda row: "; ".join(f"Table {each.table}, {each.model} on {each.machine}" for each in row.cells),
+        ),
+        Column("decides_claims", lambda row: "; ".join(row.claims)),
+        Column("gpu", lambda row: row.run.gpu),
+        Column("gpus", lambda row: row.run.gpus),
+        Column("provider", lambda row: (rented := rentals.get(row.run.machine)) and rented[0].provider),
+        Column("quoted", lambda row: (rented := rentals.get(row.run.machine)) and rented[0].quoted.isoformat()),
+    ]
+    notes = [f"Minutes: estimates and a quarter more, with {SETTING_UP:g} in a machine's first run for setting it up."]
+    if without and budget is not None:
+        notes.append(f"No rental price in {unit}, and so left out: {_short(without)}; --prices FILE brings one.")
+    late = sorted(
+        {
+            f"{name} at {rented.provider}"
+            for (name, _), (rented, _) in rentals.items()
+            if old(rented.quoted, date.today())
+        }
+    )
+    notes.append(
+        f"Prices older than a year: {listing(late)}."
+        if late
+        else "--format json has the commands, cells and claims of each run."
+    )
+    print(screen(answer, columns, rows, notes, given.format, given.all))
+    return 0
+
+
+def _of_paper(name: str | None) -> str | None:
+    if name is None:
+        return None
+    known = find(name)
+    if known is None or known.paper_name is None:
+        raise UserError(f"--gpu {name}: expected a GPU of the paper's, {', '.join(paper_gpus())}")
+    return known.paper_name
+
+
+def cheapest(machine: tuple[str, int], unit: str, prices: PriceList) -> tuple[Rental, float] | None:
+    """Return the cheapest rental by the hour, with its price of an hour; None without one. Spot instances may end a run
+    before it decides anything."""
+    gpu, gpus = machine
+    found = []
+    for each in serving(prices.rentals, gpu, gpus):
+        rate = worth(each.currency, unit, prices.rates)
+        if each.terms == "on-demand" and rate is not None:
+            found.append((each, each.price * rate * gpus / each.gpus))
+    return min(found, key=lambda pair: pair[1], default=None)
+
+
+def _nothing(given: argparse.Namespace, unit: str, without: list[str], priced: bool) -> str:
+    if given.budget is not None and not priced:
+        return f"no rental price in {unit} of {_short(without)}: --prices FILE brings one, or plan with --minutes"
+    limits = [f"--{name} {value}" for name in ("budget", "minutes") if (value := getattr(given, name)) is not None]
+    return f"no run fits {' and '.join(limits)}: give more"
+
+
+def _short(machines: list[str]) -> str:
+    return f"{', '.join(machines[:4])}{f' and {len(machines) - 4} more' if len(machines) > 4 else ''}"

@@ -1,0 +1,168 @@
+"""The runs that may decide cells of Tables 1 and 4, with their minutes, and how likely each decides its cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from .. import command
+from ..claims import numbers
+from ..claims.claim import listed
+from ..claims.special import RECOMPUTED
+from ..claims.working import Working
+from ..compare.trials import DRIFT
+from ..formats import Interval, shell_words
+from ..paper.arithmetic import paper_gpu, recipe_of
+from ..paper.settings import NAIVE
+from ..paper.tables import TOLERANCE, Cell, cells, settings_by_place
+from ..predict.fits import EVERYTHING, fitted_constants
+from ..predict.forecast import Forecast, forecast, ranked
+from ..predict.hardware import Machine
+from ..predict.traces import of_stack
+from ..record import Trial
+from ..run.estimate import LOADING, REPORTING, estimate
+from ..run.plan import Methods, settings_for
+
+SETTING_UP = 5.0  # minutes on a rented machine before its first run: docs/artifact.md
+TABLE_CLAIMS = {"1": "table-1-cells", "4": "table-4-cells"}  # one cell that differs decides each of them
+TIMED = "timed-passes"  # any trial that runs decides it
+_TENTH = NormalDist().inv_cdf(0.9)  # standard deviations from the median to a bound of an interval with 8 of 10
+_ROUNDING = 0.5  # the tables print whole days
+
+
+@dataclass(frozen=True)
+class Odds:
+    """A cell that a run measures: the days that it is predicted to measure, None where nothing is predicted to fit; the
+    probability that its verdict is one that a second run repeats, and that this verdict is that it differs."""
+
+    cell: Cell
+    days: Interval | None
+    decides: float
+    differs: float
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A model on one machine with the settings that `methods` selects, and the minutes that it is estimated to take."""
+
+    recipe: str
+    gpu: str
+    gpus: int
+    methods: Methods
+    minutes: float
+    odds: tuple[Odds, ...]
+
+    @property
+    def machine(self) -> tuple[str, int]:
+        return self.gpu, self.gpus
+
+    @property
+    def name(self) -> str:
+        """Return the name of its results folder, below the folder of all."""
+        return f"{self.gpus}x{self.gpu.replace(' ', '-')}/{self.recipe}"
+
+    def words(self, folder: str = "results/verify") -> list[str]:
+        """Return the words behind the command: its options."""
+        methods = [] if self.methods == "published" else ["--methods", self.methods]
+        return ["--gpus", str(self.gpus), "--models", self.recipe, *methods, "--out", f"{folder}/{self.name}"]
+
+    @property
+    def line(self) -> str:
+        """Return the command, as a shell takes it."""
+        return f"{command()} {shell_words(self.words())}"
+
+
+def candidates(gpu: str | None = None, gpus: int | None = None) -> list[Run]:
+    """Return a run for each model on each of the paper's machines, in the order of its tables; those on one GPU, or on
+    one number of them, where that is asked for."""
+    places: dict[tuple[str, str, int], list[Cell]] = {}
+    for cell in (*cells("1"), *cells("4")):
+        if gpu in (None, cell.gpu) and gpus in (None, cell.gpus):
+            places.setdefault(cell.place, []).append(cell)
+    runs = (_run(of_place) for of_place in places.values())
+    return [run for run in runs if any(odds.decides for odds in run.odds)]
+
+
+def _run(of_place: Sequence[Cell]) -> Run:
+    best, naive = of_place
+    recipe, machine = recipe_of(best.model), Machine(paper_gpu(best.gpu), best.gpus)
+    # The paper publishes no settings for a cell where none fits: only the whole search shows the same.
+    methods: Methods = "all" if best.state == "infeasible" else "published"
+    wanted = settings_for(recipe, methods, machine.gpu, best.gpus)
+    found = [forecast(recipe, machine, each, fitted_constants()[EVERYTHING], of_stack("today")) for each in wanted]
+    trials = [
+        Trial(recipe=recipe.id, scale="paper", settings=each.id, device=best.gpu, count=best.gpus) for each in wanted
+    ]
+    seconds = LOADING + REPORTING + sum(estimate(each, machine.gpu) for each in trials)
+    searched = best.state == "infeasible" or best.place in settings_by_place()
+    odds = (
+        _odds(best, [each for each in found if each.settings != NAIVE]) if searched else Odds(best, None, 0.0, 0.0),
+        _odds(naive, [each for each in found if each.settings == NAIVE]),
+    )
+    return Run(recipe.id, best.gpu, best.gpus, methods, seconds / 60, odds)
+
+
+def _odds(cell: Cell, found: Sequence[Forecast]) -> Odds:
+    """Return how likely measuring the fastest of these settings decides a cell."""
+    fastest = ranked(found)[0]
+    days = fastest.days
+    if cell.state == "lost":
+        return Odds(cell, days, 0.0, 0.0)
+    if cell.days is None or days is None:  # it fits, or does not: either decides
+        return Odds(cell, days, 1.0, float((cell.days is None) == fastest.feasible))
+    low, high = bounds(cell.days)
+    margin = 1 + DRIFT
+    differs = below(days, low / margin) + 1 - below(days, high * margin)
+    held = below(days, high / margin) - below(days, low * margin)
+    return Odds(cell, days, differs + max(held, 0.0), differs)
+
+
+def bounds(printed_days: int) -> tuple[float, float]:
+    """Return the days between which a cell is reproduced."""
+    return (printed_days - _ROUNDING) * (1 - TOLERANCE), (printed_days + _ROUNDING) * (1 + TOLERANCE)
+
+
+def decides(cell: Cell, days: float) -> tuple[bool, bool]:
+    """Return whether these measured days decide a cell with printed days, and whether they differ from it."""
+    assert cell.days is not None
+    low, high = bounds(cell.days)
+    clear = all(abs(math.log(days / bound)) > math.log(1 + DRIFT) for bound in (low, high))
+    return clear, clear and not low <= days <= high
+
+
+def deviation(days: Interval, above: bool) -> float:
+    """Return the standard deviation of the logarithm of predicted days, above or below the predicted ones. Days of
+    which no interval is known are as uncertain as the least certain that are."""
+    edge = days.high / days.value if above else days.value / days.low
+    if days.low == days.high:
+        factors = fitted_constants()[EVERYTHING].errors.intervals.values()
+        edge = max(max(high, 1 / low) for low, high in factors)
+    return math.log(edge) / _TENTH
+
+
+def below(days: Interval, bound: float) -> float:
+    """Return the probability that the true days lie below a bound: log-normal on either side of the predicted ones."""
+    distance = math.log(bound / days.value)
+    return NormalDist().cdf(distance / deviation(days, distance > 0))
+
+
+def resting_on() -> dict[str, frozenset[Cell]]:
+    """Return the cells on whose days each claim rests that rests on any."""
+    return {claim.id: cells for claim in listed() if (cells := frozenset(_days_of(claim.id)))}
+
+
+def _days_of(id: str) -> Iterator[Cell]:
+    claim = next(claim for claim in listed() if claim.id == id)
+    if claim.not_checkable is not None or not (claim.formula or id in RECOMPUTED):
+        return
+    found: list[Cell] = []
+
+    def read(cell: Cell) -> Working:
+        found.append(cell)
+        return Working.read(cell.days or 1, numbers.cell_row(cell))
+
+    with numbers.days_read_by(read):
+        claim.number()
+    yield from found
