@@ -61,8 +61,8 @@ MUTANTS = {
     ),
     "verify-bounds": Mutant(
         "repro/verify/runs.py",
-        "return (printed_days - _ROUNDING) * (1 - TOLERANCE), (printed_days + _ROUNDING) * (1 + TOLERANCE)",
-        "return printed_days * (1 - 2 * TOLERANCE), printed_days * (1 + 2 * TOLERANCE)",
+        "differs = below(days, low / margin) + 1 - below(days, high * margin)",
+        "differs = below(days, low * margin) + 1 - below(days, high / margin)",
         "tests/test_verify.py",
     ),
     "verify-set-up": Mutant(
@@ -372,8 +372,8 @@ MUTANTS = {
     ),
     "tolerance": Mutant(
         "repro/run/verdict.py",
-        "if measured < (expected - _ROUNDING) * (1 - tolerance):",
-        "if measured < (expected - _ROUNDING) / (1 + tolerance):",
+        "return (expected - _ROUNDING) * (1 - tolerance), ",
+        "return (expected - _ROUNDING) / (1 + tolerance), ",
         "tests/test_tolerance.py -k on_either_side",
     ),
     "tf32-of-a-cell": Mutant(

@@ -7,7 +7,8 @@ import shlex
 import pytest
 
 from benchmarks import order
-from repro.paper.tables import cells
+from repro.paper.tables import TOLERANCE, cells
+from repro.run.verdict import bounds
 from repro.verify import runs
 from repro.verify.order import RESERVE
 from tests.command_line import answer, refusal, repro
@@ -43,8 +44,8 @@ def test_no_row_decides_a_cell_twice_and_lost_cells_are_of_none() -> None:
 def test_a_verdict_is_decided_where_a_second_run_would_give_the_same() -> None:
     cell = next(cell for cell in cells("1") if (cell.days or 0) > 20)
     assert cell.days is not None
-    assert runs.bounds(100) == pytest.approx((99.5 * 0.85, 100.5 * 1.15)), "rounded days, 15 % off"
-    low, high = runs.bounds(cell.days)
+    assert bounds(100, TOLERANCE) == pytest.approx((99.5 * 0.85, 100.5 * 1.15)), "rounded days, 15 % off"
+    low, high = bounds(cell.days, TOLERANCE)
     assert runs.decides(cell, cell.days) == (True, False)
     assert runs.decides(cell, 1.01 * high) == (False, False)
     assert runs.decides(cell, 1.2 * high) == (True, True)
@@ -58,7 +59,7 @@ def test_its_order_decides_more_than_the_cheapest_first_the_tables_or_any() -> N
             assert ours > max(others)
 
 
-def test_it_answers_without_torch_and_shows_twenty_rows() -> None:
+def test_it_shows_twenty_rows_and_all_where_asked() -> None:
     shown = repro("verify", "--budget", "20").stdout
     assert " more rows: --all shows all." in shown
     assert " more rows" not in repro("verify", "--budget", "20", "--all").stdout

@@ -39,19 +39,12 @@ def main(given: argparse.Namespace) -> int:
     gpu = _of_paper(given.gpu)
     unit, prices = read_currency(given.currency), price_list(given.prices)
     runs = candidates(gpu, gpus=1 if budget is None else None)  # who names no budget has a machine, of one GPU
-    rentals = {
-        machine: rented
-        for machine in dict.fromkeys(run.machine for run in runs)
-        if (rented := cheapest(machine, unit, prices))
-    }
+    machines = list(dict.fromkeys(run.machine for run in runs))
+    rentals = {machine: rented for machine in machines if (rented := cheapest(machine, unit, prices))}
     limits = Limits({machine: hour for machine, (_, hour) in rentals.items()}, budget, minutes)
     orderer = Orderer([run for run in runs if budget is None or run.machine in rentals], limits)
     rows = orderer.rows(orderer.chosen())
-    without = [
-        f"{count} x {name}"
-        for name, count in dict.fromkeys(run.machine for run in runs)
-        if (name, count) not in rentals
-    ]
+    without = [f"{count} x {name}" for name, count in machines if (name, count) not in rentals]
     if not rows:
         raise UserError(_nothing(given, unit, without, bool(rentals)))
 

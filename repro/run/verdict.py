@@ -114,11 +114,18 @@ class Verdict(AtPlace):
         return {"clock": self.clock, "verdict": self.verdict, "projected": self.projected} | both
 
 
+def bounds(expected: int, tolerance: float) -> tuple[float, float]:
+    """Return the least and the most days that are within `tolerance` (relative) of any value that rounds to the printed
+    days."""
+    return (expected - _ROUNDING) * (1 - tolerance), (expected + _ROUNDING) * (1 + tolerance)
+
+
 def within(measured: float, expected: int, tolerance: float) -> Literal["reproduced", "faster", "slower"]:
     """Compare days: reproduced is within `tolerance` (relative) of any value that rounds to the printed days."""
-    if measured < (expected - _ROUNDING) * (1 - tolerance):
+    low, high = bounds(expected, tolerance)
+    if measured < low:
         return "faster"
-    if measured > (expected + _ROUNDING) * (1 + tolerance):
+    if measured > high:
         return "slower"
     return "reproduced"
 

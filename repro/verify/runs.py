@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 from .. import command
 from ..claims import numbers
-from ..claims.claim import listed
+from ..claims.claim import Claim, listed
 from ..claims.special import RECOMPUTED
 from ..claims.working import Working
 from ..compare.trials import DRIFT
@@ -24,12 +24,12 @@ from ..predict.traces import of_stack
 from ..record import Trial
 from ..run.estimate import LOADING, REPORTING, estimate
 from ..run.plan import Methods, settings_for
+from ..run.verdict import bounds
 
 SETTING_UP = 5.0  # minutes on a rented machine before its first run: docs/artifact.md
 TABLE_CLAIMS = {"1": "table-1-cells", "4": "table-4-cells"}  # one cell that differs decides each of them
 TIMED = "timed-passes"  # any trial that runs decides it
 _TENTH = NormalDist().inv_cdf(0.9)  # standard deviations from the median to a bound of an interval with 8 of 10
-_ROUNDING = 0.5  # the tables print whole days
 
 
 @dataclass(frozen=True)
@@ -112,22 +112,17 @@ def _odds(cell: Cell, found: Sequence[Forecast]) -> Odds:
         return Odds(cell, days, 0.0, 0.0)
     if cell.days is None or days is None:  # it fits, or does not: either decides
         return Odds(cell, days, 1.0, float((cell.days is None) == fastest.feasible))
-    low, high = bounds(cell.days)
+    low, high = bounds(cell.days, TOLERANCE)
     margin = 1 + DRIFT
     differs = below(days, low / margin) + 1 - below(days, high * margin)
     held = below(days, high / margin) - below(days, low * margin)
     return Odds(cell, days, differs + max(held, 0.0), differs)
 
 
-def bounds(printed_days: int) -> tuple[float, float]:
-    """Return the days between which a cell is reproduced."""
-    return (printed_days - _ROUNDING) * (1 - TOLERANCE), (printed_days + _ROUNDING) * (1 + TOLERANCE)
-
-
 def decides(cell: Cell, days: float) -> tuple[bool, bool]:
     """Return whether these measured days decide a cell with printed days, and whether they differ from it."""
     assert cell.days is not None
-    low, high = bounds(cell.days)
+    low, high = bounds(cell.days, TOLERANCE)
     clear = all(abs(math.log(days / bound)) > math.log(1 + DRIFT) for bound in (low, high))
     return clear, clear and not low <= days <= high
 
@@ -150,19 +145,17 @@ def below(days: Interval, bound: float) -> float:
 
 def resting_on() -> dict[str, frozenset[Cell]]:
     """Return the cells on whose days each claim rests that rests on any."""
-    return {claim.id: cells for claim in listed() if (cells := frozenset(_days_of(claim.id)))}
+    return {claim.id: cells for claim in listed() if (cells := frozenset(_days_of(claim)))}
 
 
-def _days_of(id: str) -> Iterator[Cell]:
-    claim = next(claim for claim in listed() if claim.id == id)
-    if claim.not_checkable is not None or not (claim.formula or id in RECOMPUTED):
-        return
+def _days_of(claim: Claim) -> list[Cell]:
     found: list[Cell] = []
 
     def read(cell: Cell) -> Working:
         found.append(cell)
         return Working.read(cell.days or 1, numbers.cell_row(cell))
 
-    with numbers.days_read_by(read):
-        claim.number()
-    yield from found
+    if claim.not_checkable is None and (claim.formula or claim.id in RECOMPUTED):
+        with numbers.days_read_by(read):
+            claim.number()
+    return found
