@@ -137,6 +137,18 @@ MUTANTS = {
         'if precision == "fp32" and _ampere_or_newer(gpu.generation):',
         "tests/test_gpus.py -k tf32_raises",
     ),
+    "bf16-without-bf16": Mutant(
+        "repro/predict/forecast.py",
+        'recipe, instead = replace(recipe, precision="fp16"), NO_BF16',
+        "instead = NO_BF16",
+        "tests/test_predict_time.py -k without_bf16",
+    ),
+    "amds-link": Mutant(
+        "repro/predict/hardware.py",
+        "(?:NVLink|Infinity Fabric) (?:bridge )?",
+        "NVLink (?:bridge )?",
+        "tests/test_gpus.py -k another_vendor",
+    ),
     "analytic-gpus": Mutant(
         "repro/paper/arithmetic.py",
         "return flops / (peak * gpus) / SECONDS_A_DAY",

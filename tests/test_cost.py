@@ -469,7 +469,6 @@ BAD_INPUT = [
     ("--gpus 100001", "--gpus 100001: expected a whole number from 1 to 100,000"),
     ("--gpu A1000", "did you mean A100"),
     ("--gpu quantum", "repro list gpus lists those we know"),
-    ("--gpu T4", "pythia-1b does not train on T4"),
     ("--gpu A100 --gpus 3", "on 3 A100; known: 1 A100, 2 A100, 4 A100 and 8 A100"),
     ("--by printed --gpu T4", "the paper prints no days of pythia-1b on T4"),
     ("--currency US$", "--currency: unknown currency 'US$'; expected three capital letters such as USD"),
@@ -509,6 +508,7 @@ def test_checkpoints_slower_than_interruptions_are_refused(tmp_path: Path) -> No
         ("gan --by printed", "gan is no model of the paper"),
         ("pythia-1.4b --by printed", "pythia-1.4b is no model of the paper, so no days of it are printed"),
         ("pythia-6.9b --gpus 1", "pythia-6.9b does not train on 1 GPUs; known: 2 RTX 3090"),
+        ("pythia-6.9b --gpu T4 --gpus 1", "pythia-6.9b does not train on 1 T4; known: "),
     ],
 )
 def test_a_model_without_days_is_one_clear_line(asked: str, output: str) -> None:

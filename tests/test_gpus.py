@@ -1,5 +1,6 @@
 """GPUs are recognised by their whole name, counted as CUDA counts them, never taken for what they are not."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,8 +13,9 @@ from repro.commands.devices import parse_gpus
 from repro.console import UserError
 from repro.machine.devices import Device, mask
 from repro.machine.host import host
-from repro.paper.gpus import GENERATIONS, CustomGpu, Gpu, catalogue, find, peak_flops
+from repro.paper.gpus import AMD, GENERATIONS, CustomGpu, Gpu, catalogue, find, peak_flops
 from repro.paper.tables import cells
+from repro.predict.fits import EVERYTHING, fitted_constants
 from repro.predict.hardware import Machine
 from tests.command_line import answer, one_line, repro
 
@@ -26,8 +28,8 @@ NO_TF32 = ("Volta", "Turing")
 @pytest.mark.parametrize("gpu", catalogue(), ids=lambda gpu: gpu.name)
 def test_a_gpu_has_every_figure_and_its_source(gpu: Gpu) -> None:
     assert None not in (gpu.fp32_tflops, gpu.fp16_tflops, gpu.bandwidth_gb_s, gpu.board_power_w)
-    assert re.search(r"NVIDIA .+ \(20\d\d\)", gpu.source) or gpu.name == "Quadro RTX 8000", "its card's seller"
-    assert "PCIe" in gpu.link
+    assert re.search(r"(NVIDIA|AMD) .+ \(20\d\d\)", gpu.source) or gpu.name == "Quadro RTX 8000", "its card's seller"
+    assert "PCIe" in gpu.link or "NVLink-C2C" in gpu.link
 
 
 def test_tf32_and_bf16_are_blank_on_volta_and_turing_only() -> None:
@@ -50,6 +52,10 @@ def test_geforce_peaks_accumulate_in_fp32() -> None:
     # With fp16 accumulation NVIDIA prints twice as much: 107.6, 142, 330.3 and 419.
     geforce = ("RTX 2080 Ti", "RTX 3090", "RTX 4090", "RTX 5090")
     assert [GPUS[name].fp16_tflops for name in geforce] == [53.8, 71, 165.2, 209.5]
+    newer = [gpu for gpu in GPUS.values() if gpu.name.startswith(("RTX 40", "RTX 50"))]
+    assert len(newer) == 9
+    for gpu in newer:
+        assert gpu.fp16_tflops == pytest.approx(2 * (gpu.fp32_tflops or 0.0), rel=0.005), gpu.name
 
 
 def test_peaks_are_without_sparsity() -> None:
@@ -72,6 +78,24 @@ def test_generations_are_in_the_order_of_their_compute_capability() -> None:
         min(gpu.compute_capability for gpu in GPUS.values() if gpu.generation == name) for name in GENERATIONS
     ]
     assert capabilities == sorted(capabilities)
+    assert {gpu.generation for gpu in GPUS.values()} - {*GENERATIONS} == {AMD}
+
+
+def test_a_gpu_of_another_vendor_has_its_link_and_no_interval() -> None:
+    eight, fits = Machine(GPUS["MI300X"], 8), fitted_constants()[EVERYTHING]
+    assert (eight.link, eight.link_bytes, eight.kind) == ("switch", 448e9, "CDNA 3 with HBM")
+    assert fits.interval(eight) is None
+    assert "never measured" in GPUS["MI300X"].source
+    described = repro("predict", "--gpu", "docs/own-amd-gpu.toml", "--models", "pythia-1b", "--format", "json")
+    shipped = answer("predict", "--gpu", "MI300X", "--models", "pythia-1b")
+    assert [row["days"] for row in json.loads(described.stdout)] == [row["days"] for row in shipped]
+
+
+def test_a_chip_without_pcie_copies_over_its_own_link() -> None:
+    spark = Machine(GPUS["GB10"], 1)
+    assert (spark.host_bytes, spark.wide_lanes, spark.stacked) == (300e9, True, False)
+    pair = Machine(GPUS["GB10"], 1, nodes=2)
+    assert pair.link_bytes == 25e9
 
 
 # --- Recognition ---

@@ -129,11 +129,13 @@ def test_every_gpu_of_the_catalogue_is_predicted(gpu: object, fitted: fits.Const
         assert found.days.value > 0
 
 
-def test_what_the_gpu_cannot_compute_is_infeasible_and_says_why(fitted: fits.Constants) -> None:
-    found = forecast(models.find("pythia-1b"), Machine(gpu_named("V100 32 GB"), 8), FREE_LUNCH, fitted)
-    assert not found.feasible
-    assert (found.micro_batch, found.days) == (0, None)
-    assert "bf16 needs an Ampere or newer GPU" in found.reason
+def test_a_gpu_without_bf16_is_predicted_in_fp16_and_says_so(fitted: fits.Constants) -> None:
+    machine, recipe = Machine(gpu_named("V100 32 GB"), 8), models.find("pythia-1b")
+    found = forecast(recipe, machine, FREE_LUNCH, fitted)
+    assert found.reason == "bf16 is slow or unsupported here: fp16"
+    in_fp16 = forecast(replace(recipe, precision="fp16"), machine, FREE_LUNCH, fitted)
+    assert in_fp16.reason == ""
+    assert (found.days, found.memory) == (in_fp16.days, in_fp16.memory)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,11 @@ def test_what_the_gpu_cannot_compute_is_infeasible_and_says_why(fitted: fits.Con
         ("A10", 72, 1.695),
         ("L4", 58, 2.04),
         ("GH200", 132, 1.98),
+        ("TITAN RTX", 72, 1.77),
+        ("RTX 4070 Ti SUPER", 66, 2.61),
+        ("RTX 5080", 84, 2.62),
+        ("GB10", 48, 2.53),
+        ("MI300X", 304, 2.1),
     ],
 )
 def test_loads_and_special_functions_go_by_multiprocessors_and_clock_alone(
@@ -161,7 +168,7 @@ def test_loads_and_special_functions_go_by_multiprocessors_and_clock_alone(
 
 def test_data_center_gpus_of_the_largest_chips_have_stacked_memory() -> None:
     stacked = {gpu.name.split()[0] for gpu in catalogue() if Machine(gpu, 1).stacked}
-    assert stacked == {"V100", "A100", "H100", "H200", "GH200", "B200"}
+    assert stacked == {"V100", "A100", "H100", "H200", "GH200", "B200", "MI300X"}
 
 
 # Eight GPUs whose link nothing was fitted to, each with an example at a time: 128 micro-steps a step.

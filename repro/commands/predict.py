@@ -188,6 +188,7 @@ def _predicted(asked: _Asked) -> int:
         forecasts = [[each.forecast for each in group if each.forecast] for _, group in found if group[0].feasible]
         if reasons := listing([*filter(None, map(report.reasons, forecasts))]):
             notes.append(f"Infeasible: {reasons}.")
+    notes += [f"{each}." for each in dict.fromkeys(_instead(line) for line in lines) if each]
     if isinstance(machine.gpu, CustomGpu):
         notes.append(machine.gpu.note)
     elif not several and found[0][1][0].bounds:
@@ -195,6 +196,11 @@ def _predicted(asked: _Asked) -> int:
     table = [line | _released(each, asked.archive) for line, each in zip(_lines(lines, several), lines, strict=True)]
     print(people(answer, table, notes, asked.format, asked.every))
     return 0
+
+
+def _instead(each: SettingsDays) -> str:
+    """Return what a prediction that trains does otherwise than asked; empty where it does as asked."""
+    return each.forecast.reason if each.forecast and each.forecast.feasible else ""
 
 
 def _released(each: SettingsDays, archive: Archive | None) -> dict[str, Any]:

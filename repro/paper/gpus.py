@@ -17,7 +17,8 @@ from ..models.recipe import Precision
 
 TURING = (7, 5)  # compute capability; the oldest that CUDA 13 serves
 AMPERE = (8, 0)  # the first with TF32 and bf16
-GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # in order of release
+GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")  # of NVIDIA, in order of release
+AMD = "CDNA 3"  # the generation of the only other GPU
 
 
 def _capability(text: str) -> tuple[int, int]:
@@ -32,8 +33,8 @@ Capability = Annotated[tuple[int, int], _capability, Meta(description="major.min
 Link = Annotated[
     str,
     Meta(
-        pattern=r"^(NVLink( bridge)? [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16"
-        r"(; NVLink-C2C [0-9]+ GB/s)?\Z",
+        pattern=r"^(((NVLink( bridge)?|Infinity Fabric) [0-9]+(\.[0-9]+)? GB/s( \(pairs\))?; )?PCIe [345]\.0 x16"
+        r"(; NVLink-C2C [0-9]+ GB/s)?|NVLink-C2C [0-9]+ GB/s)\Z",
         description="a link such as PCIe 4.0 x16 or NVLink 600 GB/s; PCIe 4.0 x16",
     ),
 ]
@@ -115,7 +116,7 @@ def catalogue() -> tuple[Gpu, ...]:
     seen: dict[Hashable, int] = {}
 
     def check(row: CsvRow) -> None:
-        row.choice("generation", GENERATIONS)
+        row.choice("generation", (*GENERATIONS, AMD))
         generation = row["generation"]
         for column in ("tf32_tflops", "bf16_tflops"):
             if row[column] and not _ampere_or_newer(generation):
@@ -179,7 +180,7 @@ def peak_flops(gpu: Gpu | None, precision: Precision, tf32: bool) -> float | Non
 
 
 def _ampere_or_newer(generation: str) -> bool:
-    return GENERATIONS.index(generation) >= GENERATIONS.index("Ampere")
+    return generation not in ("Volta", "Turing")
 
 
 def _plain(name: str) -> str:

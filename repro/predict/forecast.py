@@ -24,12 +24,14 @@ from .memory import Memory, largest_micro_batch, peak_memory, variant_of
 from .time import Step, StepModel, TimedStep
 from .traces import PAPER_STACK, Trace, Traced
 
+NO_BF16 = "bf16 is slow or unsupported here: fp16"  # on Volta and Turing
+
 
 @dataclass(frozen=True)
 class Forecast:
     """The prediction for a recipe with settings on a machine. `micro_batch` 0 means that it cannot train: `reason` says
-    why, and the rest is None. `step` is in seconds of a whole training step, `memory` in bytes of one GPU. `days` are
-    true, `authors_days` by the authors' clock."""
+    why, and the rest is None; otherwise it says what differs from what was asked for. `step` is in seconds of a whole
+    training step, `memory` in bytes of one GPU. `days` are true, `authors_days` by the authors' clock."""
 
     recipe: str
     machine: Machine
@@ -84,9 +86,9 @@ def forecast(
         )
     if (precision := settings.precision_of(recipe.precision)) != recipe.precision:
         recipe = replace(recipe, precision=precision)
-    obstacle = bf16_obstacle(recipe, machine.capability) if machine.capability else None
-    if obstacle is not None:
-        return Forecast(recipe.id, machine, settings, 0, obstacle.reason)
+    instead = ""
+    if machine.capability and bf16_obstacle(recipe, machine.capability):  # what people do there
+        recipe, instead = replace(recipe, precision="fp16"), NO_BF16
     if papers_hosts and not fits_papers_hosts(recipe, settings, machine.world):
         full = "a host of 64 GB a GPU does not hold what is offloaded"
         return Forecast(recipe.id, machine, settings, 0, full)
@@ -112,7 +114,7 @@ def forecast(
         machine,
         settings,
         micro_batch,
-        "",
+        instead,
         recipe.batch_size // (machine.world * micro_batch),
         peak_memory(recipe, trace, settings, machine.world, micro_batch, allowance),
         step.parts,

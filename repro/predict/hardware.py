@@ -19,10 +19,11 @@ from ..models.recipe import Precision
 
 Link = Literal["none", "switch", "bridge", "pcie", "network"]
 # Compute capabilities with 128 fp32 units per multiprocessor; others have 64 (CUDA programming guide).
-_WIDE = {(8, 6), (8, 9), (9, 0), (10, 0), (12, 0)}
+# A unit of the MI300X computes as many fp32 values, two at once in each of 64 lanes (CDNA 3 white paper).
+_WIDE = {(8, 6), (8, 9), (9, 0), (9, 4), (10, 0), (12, 0), (12, 1)}
 # Both directions together, bytes a second (PCI-SIG: 16 lanes of 8, 16 and 32 GT/s).
 _PCIE = {"3.0": 32e9, "4.0": 64e9, "5.0": 128e9}
-_HBM = {(7, 0), (8, 0), (9, 0), (10, 0)}  # compute capabilities of GPUs with stacked memory
+_HBM = {(7, 0), (8, 0), (9, 0), (9, 4), (10, 0)}  # compute capabilities of GPUs with stacked memory
 _NETWORK = 25e9  # InfiniBand between nodes, 200 Gb/s: the lower figure in the paper's Appendix B
 # The paper's Appendix B: pairs of A6000 have a bridge; it does not mention one for its RTX 3090.
 _BRIDGED = ("RTX A6000",)
@@ -164,8 +165,8 @@ class Machine:
 
     @property
     def _nvlink(self) -> float | None:
-        """Return NVLink's bytes a second in one direction, by the data sheet; None without NVLink."""
-        found = re.search(r"NVLink (?:bridge )?([0-9.]+) GB/s", self.gpu.link)
+        """Return the bytes a second of NVLink, or AMD's link, in one direction, by the data sheet; None without one."""
+        found = re.search(r"(?:NVLink|Infinity Fabric) (?:bridge )?([0-9.]+) GB/s", self.gpu.link)
         return float(found[1]) * 1e9 / 2 if found else None
 
     @property
