@@ -300,6 +300,20 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def days_cell(days: float) -> str:
+    """Return days for a table that people read; below a day in hours and minutes: 3.5, 7 h 12 min, 50 s."""
+    minutes = round(days * 24 * 60)
+    if days >= 1:
+        return significant(days)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else duration(days * SECONDS_A_DAY)
+
+
+def days_text(days: float) -> str:
+    """Return days for a sentence: 3.5 days, 7 h 12 min."""
+    cell = days_cell(days)
+    return cell if days < 1 else f"{cell} day{'' if cell == '1' else 's'}"
+
+
 def end_of(code: int) -> str:
     """Describe how a process ended, by its return code as subprocess has it."""
     if code >= 0:

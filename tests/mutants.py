@@ -149,6 +149,18 @@ MUTANTS = {
         "NVLink (?:bridge )?",
         "tests/test_gpus.py -k another_vendor",
     ),
+    "less-than-a-day": Mutant(
+        "repro/formats.py",
+        "minutes = round(days * 24 * 60)\n    if",
+        "minutes = round(days * 24) * 60\n    if",
+        "tests/test_units.py -k hours_and_minutes",
+    ),
+    "tokens-a-second": Mutant(
+        "repro/predict/report.py",
+        "rough(examples * recipe.inputs.sequence)",
+        "rough(examples)",
+        "tests/test_predict_command.py -k in_hours_with_its_speed",
+    ),
     "analytic-gpus": Mutant(
         "repro/paper/arithmetic.py",
         "return flops / (peak * gpus) / SECONDS_A_DAY",

@@ -46,6 +46,21 @@ def test_people_are_reported_that_numbers_are_predicted_and_how_sure_they_are() 
     assert "- Days are predicted for today's stack (transformers 5.23.0), from traces" in one
 
 
+def test_a_training_of_less_than_a_day_is_told_in_hours_with_its_speed() -> None:
+    asked = ("predict", "--models", "gpt2@tokens=1B,batch=512", "--gpu", "H100")
+    [best, *_] = answer(*asked)
+    tokens = 512 * 1024 / best["step_seconds"]
+    hours, minutes = divmod(round(best["days"] * 24 * 60), 60)
+    output = repro(*asked).stdout
+    assert f"predicted {hours} h {minutes} min (" in output
+    told = re.search(r"\), ([0-9,]+) tokens/s, with", output)
+    assert told
+    assert float(told[1].replace(",", "")) == pytest.approx(tokens, rel=0.005)
+    images = repro("predict", "--models", "vit-s", "--gpu", "H100", "--gpus", "8").stdout
+    assert " images/s, with " in images
+    assert "speed" not in repro("predict", "--gpu", "RTX 3090", "--models", "pythia-1b").stdout
+
+
 def test_a_cell_shows_its_predicted_days() -> None:
     [row] = [
         row

@@ -19,6 +19,22 @@ def test_a_duration_is_so_many_of_its_unit(given: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "cell", "text"),
+    [
+        (20, "20 s", "20 s"),
+        (600, "10 min", "10 min"),
+        (26_000, "7 h 13 min", "7 h 13 min"),
+        (86_399, "24 h 0 min", "24 h 0 min"),
+        (86_400, "1", "1 day"),
+        (3.5 * 86_400, "3.5", "3.5 days"),
+    ],
+)
+def test_less_than_a_day_is_told_in_hours_and_minutes(seconds: float, cell: str, text: str) -> None:
+    days = seconds / formats.SECONDS_A_DAY
+    assert (formats.days_cell(days), formats.days_text(days)) == (cell, text)
+
+
+@pytest.mark.parametrize(
     ("given", "size"),
     [("7B", 7), ("3kB", 3_000), ("5MB", 5_000_000), ("80GB", 80_000_000_000), ("1TB", 10**12),
      ("3KiB", 3_072), ("1.5MiB", 1_572_864), ("2GiB", 2_147_483_648), ("1TiB", 2**40)],

@@ -9,7 +9,7 @@ from datetime import date
 
 from .. import command, formats
 from ..console import UserError, say
-from ..formats import DAYS_A_YEAR, SECONDS_A_DAY, add_format, count_if_given, listing, significant
+from ..formats import DAYS_A_YEAR, SECONDS_A_DAY, add_format, count_if_given, days_cell, listing, significant
 from ..money import offers
 from ..money.amounts import budget as parse_budget
 from ..money.amounts import sum_read
@@ -262,7 +262,7 @@ def _columns(asked: _Asked, fitting: set[Offer]) -> list[Column]:
             "days",
             lambda offer: finite(offer.run.days.value, 3),
             days,
-            lambda days, offer: f"{significant(days)} {offer.run.origin}",
+            lambda _, offer: f"{days_cell(offer.run.days.value)} {offer.run.origin}",
         ),
         Column("printed_days", lambda offer: offer.run.printed, "printed days"),
         Column(f"price_{suffix}", lambda offer: finite(offer.price, 2), f"price {unit}", _sum),

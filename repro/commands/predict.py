@@ -13,11 +13,12 @@ from ..formats import (
     FOR_MACHINES,
     Format,
     count_if_given,
+    days_cell,
+    days_text,
     listing,
     network,
     path,
     render,
-    significant,
 )
 from ..models.recipe import Recipe
 from ..money.days import DaysAsked, ModelDays, SettingsDays
@@ -261,7 +262,7 @@ def _true_days(machine: Machine, recipes: Iterable[str], asked: DaysAsked) -> li
         return []
     known = ((models.find(id), ModelDays(id, asked).on(machine.gpu, machine.gpus)) for id in sorted(recipes))
     named = [
-        f"{recipe.name} {days.origin} {significant(days.days.value)}"
+        f"{recipe.name} {days.origin} {days_cell(days.days.value)}"
         for recipe, days in known
         if days is not None and days.origin != "predicted"
     ]
@@ -291,17 +292,19 @@ def _row(each: SettingsDays, known: ModelDays) -> dict[str, Any]:
 
 def _lines(found: Iterable[SettingsDays], several: bool) -> list[dict[str, Any]]:
     """Return the values of settings that a table shows to people, with their models where these are `several`; the
-    prediction only where another number stands before it."""
+    prediction only where another number stands before it, and their speed where one takes less than a day."""
     rows = list(found)
     known = any(each.origin != "predicted" for each in rows)
     beside = any(each.elsewhere for each in rows)
+    short = any(each.days and each.days.value < 1 for each in rows)
     lines = []
     for each in rows:
         assert each.forecast is not None
         line = report.line(each.forecast)
         first = {"model": line["model"]} if several else {}
         first |= {"settings": each.settings if each.feasible else None, "MBS": each.micro_batch}
-        first |= {"days": each.days and f"{significant(each.days.value)}{report.SIGNS[each.origin]}"}
+        first |= {"days": each.days and f"{days_cell(each.days.value)}{report.SIGNS[each.origin]}"}
+        first |= {"speed": report.speed(each.forecast)} if short else {}
         first |= {"on the other stack": each.elsewhere and each.elsewhere.true_days} if beside else {}
         left_out = ("model", "settings", "MBS", *(() if known else ("predicted",)))
         lines.append(first | {key: value for key, value in line.items() if key not in left_out})
@@ -313,6 +316,6 @@ def _sentence(rows: Sequence[SettingsDays], known: ModelDays) -> str:
     best = rows[0]
     text = ""
     if best.origin != "predicted":
-        days = f"{significant(best.days.value)} days" if best.days else "out of memory"
+        days = days_text(best.days.value) if best.days else "out of memory"
         text = f"{best.origin} {days} ({best.source}); "
     return report.sentence([row.forecast for row in rows if row.forecast], known.stack, text)

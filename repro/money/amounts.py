@@ -6,7 +6,7 @@ import math
 import re
 
 from ..console import UserError
-from ..formats import SECONDS_A_DAY, Interval, half_up, number, parse_unit
+from ..formats import SECONDS_A_DAY, Interval, days_cell, half_up, number, parse_unit
 
 
 def sum_read(sum_: float) -> float:
@@ -27,7 +27,9 @@ def money_text(sum_: float, currency: str, exact: bool = False) -> str:
 
 
 def short_days(days: float, exact: bool = False) -> str:
-    """Format days; `exact` like `money_text`."""
+    """Format days, below one in hours and minutes; `exact` in days, like `money_text`."""
+    if days < 1 and not exact:
+        return days_cell(days)
     rounded = days_read(days)
     number = f"{days:,.6g}" if exact and rounded != days else f"{rounded:,.15g}"
     return f"{number} day{'' if number == '1' else 's'}"

@@ -9,12 +9,13 @@ from statistics import median
 from typing import Any
 
 from repro.datafile import columns
-from repro.formats import by_machine, cell_text, listing, significant, size
+from repro.formats import by_machine, cell_text, days_cell, days_text, listing, rough, significant, size
 from repro.paper.tables import Cell
 from repro.record import Record
 from repro.validity import fits, larger_may_fit
 
 from .. import models
+from ..models.recipe import Text
 from .fits import EVERYTHING, Constants, fitted_constants, limited
 from .forecast import Forecast, forecast
 from .hardware import Machine
@@ -63,12 +64,27 @@ def line(each: Forecast) -> dict[str, Any]:
         "model": each.recipe,
         "settings": each.settings.id,
         "MBS": each.micro_batch or None,
-        "predicted": each.days and each.days.value,
-        "authors' days": each.authors_days,
+        "predicted": _days(each.days and each.days.value),
+        "authors' days": _days(each.authors_days),
         "of peak": None if each.utilisation is None else f"{each.utilisation:.0%}",
         "GiB": memory and memory.peak / 2**30,
         "most time": step and _longest(step),
     }
+
+
+def _days(days: float | None) -> float | str | None:
+    return days if days is None or days >= 1 else days_cell(days)
+
+
+def speed(each: Forecast) -> str | None:
+    """Return what a predicted training reads in a second: 45,000 tokens/s; None where it does not train."""
+    recipe = models.find(each.recipe)
+    if each.step is None:
+        return None
+    examples = recipe.batch_size / each.step.total
+    if isinstance(recipe.inputs, Text):
+        return f"{rough(examples * recipe.inputs.sequence):,.15g} tokens/s"
+    return f"{rough(examples):,.15g} images/s"
 
 
 def _longest(step: Step) -> str:
@@ -85,14 +101,16 @@ def sentence(ranked: Sequence[Forecast], stack: str, known: str = "") -> str:
     cell = f"{models.find(best.recipe).name} on {nodes}{best.machine.gpus} x {best.machine.gpu.name}"
     if best.days is None:
         return f"{cell}: {known}predicted infeasible with every combination of settings: {reasons(ranked)}."
-    days = f"predicted {significant(best.days.value)} days ({_sure(best)})"
+    days = f"predicted {days_text(best.days.value)} ({_sure(best)})"
+    if best.days.value < 1:
+        days += f", {speed(best)},"
     return f"{cell}: {known}{days} with {best.settings.id}, on {stack}."
 
 
 def _sure(best: Forecast) -> str:
     """Describe the interval of predicted days, or say why there is none."""
     if best.bounds:
-        low, high = map(significant, best.bounds)
+        low, high = map(significant if best.bounds[0] >= 1 else days_text, best.bounds)
         return f"{low} to {high}"
     if best.settings.parts:
         return "no interval is known: nothing was measured on a GPU with these parts"
