@@ -163,15 +163,15 @@ def columns(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-def csv_rows(file: Path, kind: type[T]) -> Iterator[tuple[CsvRow, T]]:
+def csv_rows(file: Path, kind: type[T], way_out: str = _WAY_OUT) -> Iterator[tuple[CsvRow, T]]:
     """Yield the records of a CSV file as text and as `kind`, whose fields are its columns, in any order. Other columns
-    and blank lines are ignored. Raises UserError for a broken file."""
+    and blank lines are ignored. Raises UserError for a broken file, with the `way_out` for one that is not there."""
     try:
         data = files.read(file)
         text = data.decode("utf-8-sig")  # spreadsheets write a byte order mark
     except OSError as error:
         reason = "not found" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise UserError(f"{file}: {reason}, expected a CSV file; {_WAY_OUT}") from None
+        raise UserError(f"{file}: {reason}, expected a CSV file; {way_out}") from None
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(f"{file}, line {line}: not text in UTF-8 ({error.reason})") from None

@@ -161,6 +161,18 @@ MUTANTS = {
         "rough(examples)",
         "tests/test_predict_command.py -k in_hours_with_its_speed",
     ),
+    "cheapest-region": Mutant(
+        "repro/money/prices.py",
+        "min(known, each, key=lambda one: one.price)",
+        "known",
+        "tests/test_prices.py -k cheapest_region",
+    ),
+    "skypilots-a100": Mutant(
+        "repro/money/prices.py",
+        '_SKYPILOTS = {"A100": "A100 40 GB", ',
+        "_SKYPILOTS = {",
+        "tests/test_prices.py -k cheapest_region",
+    ),
     "analytic-gpus": Mutant(
         "repro/paper/arithmetic.py",
         "return flops / (peak * gpus) / SECONDS_A_DAY",

@@ -46,3 +46,12 @@ def spot_table(checkpoint: str = "2m", restart: str = "10m") -> str:
 
 def storage_table(price: float) -> str:
     return f'[[storage]]\nprice = {price}\ncurrency = "USD"\nquoted = 2026-11-01\nsource = "shop"\n'
+
+
+def catalogue(folder: Path, *rows: str, name: str = "aws.csv", header: str = "") -> str:
+    """Return SkyPilot's catalogue of a cloud with these rows."""
+    head = header or "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,SpotPrice,Region"
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("\n".join([head, *rows]) + "\n", newline="")
+    return str(file)

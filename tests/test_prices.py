@@ -10,8 +10,17 @@ import pytest
 
 from repro.money.offers import rent
 from repro.money.prices import Rate, machine_price, old, price_list, serving, worth
-from tests.command_line import refusal
-from tests.price_files import gpu_table, prices, rate_table, rental_table, spot_table, storage_table, system_table
+from tests.command_line import refusal, repro
+from tests.price_files import (
+    catalogue,
+    gpu_table,
+    prices,
+    rate_table,
+    rental_table,
+    spot_table,
+    storage_table,
+    system_table,
+)
 
 RENTAL = next(row for row in price_list().rentals if row.gpu == "RTX 4090" and row.terms == "on-demand")
 
@@ -153,3 +162,66 @@ def test_a_broken_price_file_is_reported_with_its_place(text: str, output: list[
 
 def test_a_price_file_that_is_not_there_is_reported() -> None:
     assert "nowhere.toml: cannot be read" in refusal("cost", "vit", "--prices", "nowhere.toml")
+
+
+# --- SkyPilot's catalogue ---
+
+ROWS = (
+    "p4d.24xlarge,A100,8.0,96.0,1152.0,32.77,9.83,us-east-1",
+    "p4de.24xlarge,A100-80GB,8.0,96.0,1152.0,40.97,,us-east-1",
+    "p4de.24xlarge,A100-80GB,8.0,96.0,1152.0,39.5,12.3,us-west-2",
+    "p3.2xlarge,V100,1.0,8.0,61.0,3.06,0.9,eu-west-1",
+    "g6f.large,L4,0.125,2.0,8.0,0.2,,us-east-1",
+    "trn1.2xlarge,Trainium,1.0,8.0,32.0,1.34,,us-east-1",
+    "m5.large,,,2.0,8.0,0.096,0.04,us-east-1",
+)
+
+
+def test_skypilots_catalogue_gives_the_cheapest_region_of_each_instance(tmp_path: Path) -> None:
+    file = Path(catalogue(tmp_path, *ROWS))
+    listed = price_list(file)
+    found = {(row.gpu, row.gpus, row.terms): row for row in listed.rentals if row.provider == "AWS" and row.hours == 1}
+    assert {place: row.price for place, row in found.items() if str(file) in row.source} == {
+        ("A100 40 GB", 8, "on-demand"): 32.77,
+        ("A100 40 GB", 8, "spot"): 9.83,
+        ("A100", 8, "on-demand"): 39.5,
+        ("A100", 8, "spot"): 12.3,
+        ("V100 16 GB", 1, "on-demand"): 3.06,
+        ("V100 16 GB", 1, "spot"): 0.9,
+    }
+    cheapest = found["A100", 8, "on-demand"]
+    day = date.fromtimestamp(file.stat().st_mtime)
+    assert (cheapest.currency, cheapest.quoted) == ("USD", day)
+    assert cheapest.source == f"{file}, us-west-2, file of {day}"
+    assert listed.own == {"A100", "A100 40 GB", "V100 16 GB"}
+    assert price_list(Path(catalogue(tmp_path, *ROWS, name="lambda/vms.csv"))).rentals[-1].provider == "lambda"
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "told"),
+    [
+        (ROWS, "Accelerator,Price", "line 1, $.AcceleratorName: found no such column, expected the columns"),
+        (["x,A100,8,1,1,-3,,r"], "", "line 2, $.Price: found '-3', expected a number above 0"),
+        (["x,A100,8,1,1,nan,,r"], "", "line 2, $.Price: found 'nan', expected a number above 0"),
+        (["x,A100,8,1,1,1e308,,r"], "", "line 2, $.Price: found '1e308', expected a number above 0"),
+        (["x,A100,eight,1,1,3,,r"], "", "line 2, $.AcceleratorCount: found 'eight'"),
+        (["x,A100,8"], "", "line 2: too few fields"),
+        (['x,"A100,8,1,1,3,,r'], "", "not CSV"),
+        (["x,A100,8,1,1,3,,\x1b[31m\x00"], "", ""),
+        (["x,TPU-v5,8,1,1,3,,r"], "", "no GPU of the catalogue"),
+        ([], "", "no GPU of the catalogue"),
+    ],
+)
+def test_a_broken_catalogue_is_one_clear_line(rows: list[str], header: str, told: str, tmp_path: Path) -> None:
+    asked = ("cost", "vit", "--terms", "rent", "--gpu", "A100", "--prices", catalogue(tmp_path, *rows, header=header))
+    if told:
+        assert told in refusal(*asked)
+    else:
+        printed = repro(*asked, "--format", "csv")
+        assert "\x1b" not in printed.stdout + printed.stderr
+
+
+def test_a_catalogue_that_is_not_there_is_reported() -> None:
+    assert "nowhere.csv: not found, expected a CSV file; name a catalogue" in refusal(
+        "cost", "vit", "--prices", "nowhere.csv"
+    )

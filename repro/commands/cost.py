@@ -49,7 +49,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_by(parser)
     add_stack(parser, "today")
     add("--methods", choices=("modern", "modern:exact"), help="days with parts of today's software: docs/own-model.md")
-    add("--prices", type=formats.path, metavar="FILE", help="TOML with prices of your own, which replace ours")
+    add(
+        "--prices",
+        type=formats.path,
+        metavar="FILE",
+        help="TOML, or SkyPilot's CSV, of prices that replace ours",
+    )
     add("--currency", metavar="CODE", help="currency of all sums, such as EUR (default: USD)")
     add("--interrupted-every", metavar="12h", help="count spot instances, interrupted so often: [[spot]] in --prices")
     add("--electricity", metavar="SUM", help="price of a kWh, which the owner pays")

@@ -12,13 +12,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta
 
 from .. import command
-from ..console import UserError, suggest_names
+from ..console import UserError, suggest_names, visible
 from ..datafile import (
     ContradictionError,
     Count,
     CsvRow,
     Currency,
     Positive,
+    csv_rows,
     named,
     read_csv,
     read_once,
@@ -266,15 +267,17 @@ def other_gpu_prices() -> Mapping[str, GpuPrice]:
 
 
 def price_list(file: Path | None = None) -> PriceList:
-    """Return the paper's prices, and ours of other GPUs and of rentals, replaced by those in `file`. Raises UserError
-    for a broken file."""
+    """Return the paper's prices, and ours of other GPUs and of rentals, replaced by those in `file`: TOML, or a
+    catalogue of SkyPilot's as CSV. Raises UserError for a broken file."""
     ours = PriceList(
         dict(other_gpu_prices())
         | {gpu: GpuPrice(gpu, row.cost_usd, "USD", row.quoted, row.source) for gpu, row in gpu_prices().items()},
         {n: SystemPrice(n, row.cost_usd, "USD", row.quoted, row.source) for n, row in known_systems().items()},
         tuple(known_rentals().values()),
     )
-    return ours if file is None else _over(ours, file)
+    if file is None:
+        return ours
+    return _with_catalogue(ours, file) if file.suffix.casefold() == ".csv" else _over(ours, file)
 
 
 def old(quoted: date, today: date) -> bool:
@@ -296,24 +299,75 @@ def _over(ours: PriceList, file: Path) -> PriceList:
     gpus, systems, rentals, rates, storage, spot = (_rows(name, data.get(name, []), file) for name in _SECTIONS)
     gpus = [_with_known(row, "name", f"{file}, [[gpu]] {n}") for n, row in enumerate(gpus, 1)]
     rentals = [_with_known(row, "gpu", f"{file}, [[rental]] {n}") for n, row in enumerate(rentals, 1)]
-    providers = {row.provider.casefold(): row.provider for row in ours.rentals}  # only the case may differ
-    rentals = [replace(row, provider=providers.get(row.provider.casefold(), row.provider)) for row in rentals]
+    rentals = _as_ours(ours, rentals)
     _once("gpu", [row.name for row in gpus], file)
     _once("system", [row.gpus for row in systems], file)
     _once("rental", [_rental_key(row) for row in rentals], file)
     _once("rate", [tuple(sorted((row.from_, row.to))) for row in rates], file)  # one rate serves both directions
     _once("storage", ["a price" for _ in storage], file)
     _once("spot", ["restart" for _ in spot], file)
-    left = [row for row in ours.rentals if not any(_stands_for(one, row) for one in rentals)]
     return PriceList(
         ours.gpus | {row.name: row for row in gpus},
         ours.systems | {row.gpus: row for row in systems},
-        tuple({_rental_key(row): row for row in (*left, *rentals)}.values()),
+        _replaced(ours, rentals),
         tuple(rates),
         next(iter(storage), None),
         next(iter(spot), None),
         frozenset([*(row.name for row in gpus), *(row.gpu for row in rentals)]),
     )
+
+
+@dataclass(frozen=True)
+class _Instance:
+    """A row of SkyPilot's catalogue: dollars an hour of an instance in a region, without or with GPUs."""
+
+    AcceleratorName: str | None
+    AcceleratorCount: Positive | None
+    Region: str | None
+    Price: Positive | None
+    SpotPrice: Positive | None
+
+
+# What SkyPilot calls GPUs where another name of ours has the same letters.
+_SKYPILOTS = {"A100": "A100 40 GB", "A100-80GB-SXM": "A100 80 GB", "V100": "V100 16 GB"}
+
+
+def _with_catalogue(ours: PriceList, file: Path) -> PriceList:
+    """Return our prices with the rentals of SkyPilot's catalogue of one cloud, such as aws.csv or aws/vms.csv: of each
+    GPU and number of them the cheapest region. GPUs that we do not know are left out."""
+    cloud = visible(file.absolute().parent.name if file.stem == "vms" else file.stem)
+    cheapest: dict[tuple[str, int, str, str], Rental] = {}
+    rows = list(csv_rows(file, _Instance, "name a catalogue of SkyPilot's, or TOML"))
+    quoted = date.fromtimestamp(file.stat().st_mtime)
+    for _, row in rows:
+        name, count = row.AcceleratorName or "", row.AcceleratorCount or 0.5
+        gpu = find(_SKYPILOTS.get(name, name.replace("-", " ")))
+        if gpu is None or count % 1:  # a share of a GPU trains nothing that we predict
+            continue
+        offers: tuple[tuple[Terms, float | None], ...] = (("on-demand", row.Price), ("spot", row.SpotPrice))
+        for terms, price in offers:
+            if price is not None:
+                source = f"{file}, {row.Region or 'no region'}, file of {quoted}"
+                each = Rental(gpu.called, int(count), cloud, terms, 1.0, price, "USD", quoted, source)
+                known = cheapest.setdefault(_rental_key(each), each)
+                cheapest[_rental_key(each)] = min(known, each, key=lambda one: one.price)
+    if not cheapest:
+        raise UserError(f"{file}: no GPU of the catalogue ({command()} list gpus) has a price in it")
+    rentals = _as_ours(ours, cheapest.values())
+    own = frozenset(row.gpu for row in rentals)
+    return replace(ours, rentals=_replaced(ours, rentals), own=own)
+
+
+def _as_ours(ours: PriceList, rentals: Iterable[Rental]) -> list[Rental]:
+    """Return rentals with our spelling of providers, of whom only the case may differ."""
+    providers = {row.provider.casefold(): row.provider for row in ours.rentals}
+    return [replace(row, provider=providers.get(row.provider.casefold(), row.provider)) for row in rentals]
+
+
+def _replaced(ours: PriceList, rentals: Sequence[Rental]) -> tuple[Rental, ...]:
+    """Return our rentals, those of the same terms replaced by the user's, and the rest of the user's."""
+    left = [row for row in ours.rentals if not any(_stands_for(one, row) for one in rentals)]
+    return tuple({_rental_key(row): row for row in (*left, *rentals)}.values())
 
 
 def _rows(section: str, listed: Any, file: Path) -> list[Any]:
