@@ -29,7 +29,7 @@ LAYERS = (
     ("repro.measure", "repro.predict"),
     ("repro.run",),
     ("repro.money", "repro.train"),
-    ("repro.compare", "repro.export", "repro.lab", "repro.survey"),
+    ("repro.compare", "repro.export", "repro.lab", "repro.plan", "repro.survey"),
     ("repro.claims",),
     ("repro.verify",),
     ("repro.report",),

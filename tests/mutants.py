@@ -139,8 +139,8 @@ MUTANTS = {
     ),
     "bf16-without-bf16": Mutant(
         "repro/predict/forecast.py",
-        'recipe, instead = replace(recipe, precision="fp16"), NO_BF16',
-        "instead = NO_BF16",
+        'return replace(recipe, precision="fp16"), NO_BF16',
+        "return recipe, NO_BF16",
         "tests/test_predict_time.py -k without_bf16",
     ),
     "amds-link": Mutant(
@@ -172,6 +172,54 @@ MUTANTS = {
         '_SKYPILOTS = {"A100": "A100 40 GB", ',
         "_SKYPILOTS = {",
         "tests/test_prices.py -k cheapest_region",
+    ),
+    "took-width": Mutant(
+        "repro/plan/took.py",
+        "** 2) / 2 - math.log(width)",
+        "** 2) / 2",
+        "tests/test_took.py -k ranked",
+    ),
+    "took-bounds": Mutant(
+        "repro/plan/took.py",
+        '"faster" if self.took < low else',
+        '"faster" if self.took < self.predicted else',
+        "tests/test_took.py -k interval_alone",
+    ),
+    "took-shift": Mutant(
+        "repro/plan/took.py",
+        "max(math.log(low) - at, at - math.log(high), 0.0)",
+        "max(at - math.log(high), 0.0)",
+        "tests/test_took.py -k 'ranked or cpu'",
+    ),
+    "took-training": Mutant(
+        "repro/plan/took.py",
+        'return self.value / (steps or 1) if self.kind == "training" else self.value',
+        "return self.value",
+        "tests/test_took.py -k 'as_people or same_step'",
+    ),
+    "took-tf32": Mutant(
+        "repro/plan/causes.py",
+        'tf32=full * machine.peak("fp32", False) / machine.peak("fp32", True)',
+        "tf32=full",
+        "tests/test_took.py -k without_tf32",
+    ),
+    "took-turing": Mutant(
+        "repro/plan/causes.py",
+        "replace(rates, half=full, half_geforce=full,",
+        "replace(rates,",
+        "tests/test_took.py -k bf16",
+    ),
+    "took-links": Mutant(
+        "repro/plan/causes.py",
+        "replace(machine, network=1e9 / 8)",
+        "replace(machine, network=1e9)",
+        "tests/test_took.py -k slower_links",
+    ),
+    "took-threads": Mutant(
+        "repro/plan/causes.py",
+        "fp16=all_.fp16 / cores,",
+        "",
+        "tests/test_took.py -k one_thread",
     ),
     "analytic-gpus": Mutant(
         "repro/paper/arithmetic.py",

@@ -26,7 +26,7 @@ from ..paper.custom_gpu import custom_gpu
 from ..paper.gpus import CustomGpu
 from ..predict import fits, report, traces
 from ..predict.fits import here, load_probes
-from ..predict.forecast import forecast
+from ..predict.forecast import Forecast, forecast, ranked
 from ..predict.hardware import Machine, gpu_named
 from ..predict.released import steps
 from ..predict.report import Comparison, accuracy_text, compared_trials
@@ -38,7 +38,7 @@ from ..report import released
 from ..run.plan import Methods, ModernMethods, settings_for
 from ..run.reading import Joined, join, measured
 from ..validity import disturbance
-from . import predict_paper
+from . import predict_paper, took
 from .custom_models import add_models
 from .day_options import add_measured_days, measured_days
 
@@ -69,6 +69,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Stack),
         help="predict for the paper's software stack, the default without --gpu, or for today's, the newest traces, "
         "the default with --gpu",
+    )
+    parser.add_argument(
+        "--took",
+        metavar="13.8s",
+        help="what a step took you (or the training: 7h; or 45000 tokens/s, 1.2 it/s): is it normal, and if not, why",
     )
     parser.add_argument("--validate", action="store_true", help="print the errors of the predictions")
     add_output(parser)
@@ -112,6 +117,8 @@ def main(given: argparse.Namespace) -> int:
     wanted = [models.find(id) for id in models.listed(given.models, models.find_traced)]
     found = _machine(given)
     days = DaysAsked("true", given.stack or ("today" if found else "paper"), readings, shipped)
+    if found is None and given.took is not None:
+        raise UserError(f"--took {given.took}: name the GPU with --gpu, and one of --models")
     if found is None:
         models.listed(given.models, models.find_of_paper)
         names = {recipe.name for recipe in wanted}
@@ -124,6 +131,8 @@ def main(given: argparse.Namespace) -> int:
             raise UserError(f"--stack {given.stack}: {parts}")
         return predict_paper.modern_table(given.format, names)
     asked = _Asked(*found, wanted, given.methods or "all", days, given.format, given.all, archive)
+    if given.took is not None:
+        return _took(asked, given.took, any(given.measured or ()))
     return _beside(asked, join(*readings)) if readings else _predicted(asked)
 
 
@@ -151,21 +160,41 @@ def _machine(given: argparse.Namespace) -> tuple[Machine, fits.Constants, str] |
     return machine, fits.fitted_constants()[fits.EVERYTHING], machine.gpu.called
 
 
+def _searched(asked: _Asked, recipe: Recipe, known: ModelDays) -> list[Forecast]:
+    """Predict all settings of a recipe that are asked for."""
+    machine, methods = asked.machine, asked.methods
+    assert known.traced is not None
+    settings = settings_for(recipe, methods, machine.gpu, machine.world)
+    if methods == "all":
+        settings += [each for each in known.measured_settings(machine) if each not in settings]
+    group = [forecast(recipe, machine, each, asked.fitted, known.traced) for each in settings]
+    if methods in get_args(ModernMethods):
+        both = today(recipe, machine, asked.fitted, known.traced)
+        group += [both.free_lunch, both.exact, *([both.all] if methods == "modern" else [])]
+    return group
+
+
+def _took(asked: _Asked, text: str, with_runs: bool) -> int:
+    """Print whether a measured speed is normal for a model with the fastest settings, and what explains it best."""
+    if len(asked.wanted) != 1 or with_runs:
+        raise UserError(f"--took {text} is of one training: name one of --models, and leave --measured out")
+    [recipe], known = asked.wanted, ModelDays(asked.wanted[0].id, asked.days)
+    best = ranked(_searched(asked, recipe, known))[0]
+    if best.step is None:
+        raise UserError(f"--took {text}: {report.sentence([best], known.stack)}")
+    print(took.answer(text, recipe, best, asked.fitted, known, asked.format, asked.every))
+    return 0
+
+
 def _predicted(asked: _Asked) -> int:
     """Print the search space of a recipe on one machine, the fastest first, or the fastest of each of several; with
     `every` all of all."""
-    machine, methods = asked.machine, asked.methods
+    machine = asked.machine
     found, sources = list[tuple[ModelDays, list[SettingsDays]]](), dict[str, None]()
     for recipe in asked.wanted:
         known = ModelDays(recipe.id, asked.days)
         assert known.traced is not None
-        settings = settings_for(recipe, methods, machine.gpu, machine.world)
-        if methods == "all":
-            settings += [each for each in known.measured_settings(machine) if each not in settings]
-        group = [forecast(recipe, machine, each, asked.fitted, known.traced) for each in settings]
-        if methods in get_args(ModernMethods):
-            both = today(recipe, machine, asked.fitted, known.traced)
-            group += [both.free_lunch, both.exact, *([both.all] if methods == "modern" else [])]
+        group = _searched(asked, recipe, known)
         found.append((known, [each for each in known.on_settings(machine, group) if each.forecast is not None]))
         sources[f"{known.stack}, {report.from_traces(known.traced)}"] = None
     if asked.format in FOR_MACHINES:

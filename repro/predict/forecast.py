@@ -84,11 +84,7 @@ def forecast(
             f"the replication batch of {recipe.name}, {recipe.batch_size}, does not divide by {machine.world} "
             f"GPUs{apart}: take a number that divides it, such as {sharing([recipe.batch_size], machine.world)}"
         )
-    if (precision := settings.precision_of(recipe.precision)) != recipe.precision:
-        recipe = replace(recipe, precision=precision)
-    instead = ""
-    if machine.capability and bf16_obstacle(recipe, machine.capability):  # what people do there
-        recipe, instead = replace(recipe, precision="fp16"), NO_BF16
+    recipe, instead = _as_run(recipe, machine, settings)
     if papers_hosts and not fits_papers_hosts(recipe, settings, machine.world):
         full = "a host of 64 GB a GPU does not hold what is offloaded"
         return Forecast(recipe.id, machine, settings, 0, full)
@@ -122,6 +118,21 @@ def forecast(
         authors_days,
         utilisation,
     )
+
+
+def _as_run(recipe: Recipe, machine: Machine, settings: Settings) -> tuple[Recipe, str]:
+    """Return a recipe in the precision that settings have on a machine, and what that does otherwise than asked."""
+    if (precision := settings.precision_of(recipe.precision)) != recipe.precision:
+        recipe = replace(recipe, precision=precision)
+    if machine.capability and bf16_obstacle(recipe, machine.capability):  # what people do there
+        return replace(recipe, precision="fp16"), NO_BF16
+    return recipe, ""
+
+
+def step_model(recipe: Recipe, machine: Machine, settings: Settings, constants: Constants, stack: Traced) -> StepModel:
+    """Return the time model of a training's steps."""
+    recipe, _ = _as_run(recipe, machine, settings)
+    return StepModel(recipe, trace_of(recipe, machine, settings, stack), settings, machine, constants.rates)
 
 
 def trace_of(recipe: Recipe, machine: Machine, settings: Settings, stack: Traced) -> Trace:

@@ -64,7 +64,7 @@ def line(each: Forecast) -> dict[str, Any]:
         "model": each.recipe,
         "settings": each.settings.id,
         "MBS": each.micro_batch or None,
-        "predicted": _days(each.days and each.days.value),
+        "predicted": _days(each.days.value if each.days else None),
         "authors' days": _days(each.authors_days),
         "of peak": None if each.utilisation is None else f"{each.utilisation:.0%}",
         "GiB": memory and memory.peak / 2**30,
