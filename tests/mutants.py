@@ -221,6 +221,12 @@ MUTANTS = {
         "",
         "tests/test_took.py -k one_thread",
     ),
+    "seconds-of-a-step": Mutant(
+        "repro/predict/published.py",
+        'if self.unit == "s":\n            return self.measured',
+        'if self.unit == "s":\n            return self.measured * self.accumulation',
+        "tests/test_published.py -k 'units or public'",
+    ),
     "analytic-gpus": Mutant(
         "repro/paper/arithmetic.py",
         "return flops / (peak * gpus) / SECONDS_A_DAY",

@@ -12,6 +12,7 @@ import pytest
 from repro.predict import fits, traces
 from repro.predict.fits import EVERYTHING
 from repro.predict.published import FOLDER, Published, predicted_seconds, published
+from repro.predict.scores import public_times
 from tests.command_line import ROOT
 from tools import elsewhere
 
@@ -27,6 +28,8 @@ WEIGHTS = {
     "pythia-1.4b": (1_414_647_808, 0),
     "llama-1.1b": (1_100_048_384, 0),
     "llama3-8b": (8_030_261_248, 0),
+    "gpt2-124m": (123_590_000, 5_000),  # nanoGPT prints it without positions
+    "nanochat-d20": (560_988_160, 100_000),
     "neox-760m": ((45e12 / (18 / 8 * 2048) - 60 * 2048 * 1536 * 24) / 6, 50_000_000),
 }
 
@@ -52,6 +55,17 @@ def test_units_are_read_as_seconds_of_a_step_of_the_whole_machine() -> None:
     assert one("bert-large").seconds == pytest.approx(4 / 26.64)
     assert one("pythia-1.4b").seconds == pytest.approx(614.074228 * 86_400 / 143_000)
     assert {each.model for each in published() if each.clock == "authors"} == {"pythia-1.4b"}
+    [nanochat] = [each for each in published() if each.who == "nanochat"]
+    assert (nanochat.seconds, nanochat.examples) == (13.777, 256)
+
+
+def test_public_times_are_printed_with_their_errors_and_say_what_is_uncertain() -> None:
+    times = [each for each in published() if each.unit == "s"]
+    assert [each.who for each in times] == ["nanoGPT", "nanoGPT", "torchtitan", "llm.c", "llm.c", "nanochat"]
+    assert all("Uncertain: " in each.source for each in times)
+    rows = public_times(FITTED)
+    assert [float(row["ratio"]) for row in rows] == pytest.approx([0.79, 1.11, 0.75, 1.32, 1.03, 1.33], abs=0.01)
+    assert [row["measured"] for row in rows] == [each.measured for each in times]
 
 
 @pytest.mark.parametrize("model", WEIGHTS)

@@ -4,7 +4,7 @@
 
 The models are made of the same parts as the recipes: timm's ViT and ConvNeXt in fp16 under autocast; llm-foundry's
 decoders, which have as many weights as GPT-2's; NVIDIA's BERT-large in half precision throughout; a GPT-NeoX decoder;
-and Llamas. The authors' Pythia-1.4B is a recipe. Takes two minutes.
+and Llamas. The authors' Pythia-1.4B is a recipe; GPT-2 124M and nanochat's are computed. Takes two minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from repro.models.recipe import Recipe, Text
 from repro.predict import traces
-from repro.predict.published import FOLDER, Published, published
+from repro.predict.published import COMPUTED, FOLDER, Published, published
 from repro.predict.traces import Trace
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def traced(rows: Iterable[Published]) -> Iterator[Trace]:
 
     made = set()
     for each in rows:
-        if each.who == "academic-pretraining":
+        if each.who == "academic-pretraining" or each.model in COMPUTED:
             continue
         recipe = buildable(each)
         # ConvNeXt runs the same kernels with free lunch and without.

@@ -120,6 +120,7 @@ def validate(format: Format, every: bool) -> int:
     more = {
         "Targets:": scores.target_rows(rows, errors),
         "Furthest off:": scores.worst(rows),
+        "Public times of a training step, in seconds:": scores.public_times(known[fits.EVERYTHING]),
         "Fitted, of all constants (repro/predict/constants.py):": scores.fitted_rows(known),
         "Where 8 of 10 measured days lie:": scores.interval_rows(errors),
     }

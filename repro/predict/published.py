@@ -1,5 +1,5 @@
 """Predictions compared with measurements that others published. No rate is fitted to these. Needs no torch: the traces
-of their models are shipped; tools/elsewhere.py makes them."""
+of their models are shipped, and tools/elsewhere.py makes them, or they are computed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from repro.paper.gpus import known_gpu
 from repro.paper.settings import Settings
 
 from .. import models
+from ..models.decoders import Dimensions
 from ..models.recipe import Images, Recipe, Text
 from . import traces
+from .decoders import Decoder
 from .fits import Constants
 from .hardware import Machine, gpu_named
 from .launch_queue import authors_step
@@ -30,6 +32,14 @@ _LIKE = {
     "gpt-neox": ("pythia-410m", Text(sequence=2048, vocabulary=50_304), "GPTNeoXLayer"),
     "repro": ("pythia-1b", Text(sequence=2048, vocabulary=32_000), "LlamaDecoderLayer"),
     "torchtitan": ("pythia-1b", Text(sequence=8192, vocabulary=128_256), "LlamaDecoderLayer"),
+    "nanoGPT": ("pythia-1b", Text(sequence=1024, vocabulary=50_304), "LlamaDecoderLayer"),
+    "llm.c": ("pythia-1b", Text(sequence=1024, vocabulary=50_304), "LlamaDecoderLayer"),
+    "nanochat": ("pythia-1b", Text(sequence=2048, vocabulary=65_536), "LlamaDecoderLayer"),
+}
+# Models whose traces are computed: as Llamas with fused attention, and a feed-forward part of as many FLOPs.
+COMPUTED = {
+    "gpt2-124m": Decoder("llama", True, Dimensions(12, 768, 12, 12, 2048, 50_304, 64, 1024)),
+    "nanochat-d20": Decoder("llama", False, Dimensions(20, 1280, 10, 10, 3413, 65_536, 128, 2048)),
 }
 # An update's memory traffic as a share of Adam's 100 bytes a weight. timm's SGD with Nesterov momentum moves 44, and 16
 # more as torch 1.12 sets gradients to zero and adds to them. NVIDIA's LAMB moves 62 with gradients in half precision
@@ -43,10 +53,13 @@ _EXCHANGED = Settings.parse("zero_1")
 @dataclass(frozen=True)
 class Published:
     """A training step, or a forward pass alone, that `who` measured. `measured` is in `unit`, of the whole machine, in
-    micro-steps of `micro_batch` examples on each of `gpus`. `clock` is `authors` if the host did not wait for the GPU,
-    as in the paper."""
+    micro-steps of `micro_batch` examples on each of `gpus`; `s` is of a step. `clock` is `authors` if the host did not
+    wait for the GPU, as in the paper."""
 
-    who: Literal["timm", "llm-foundry", "NVIDIA", "academic-pretraining", "gpt-neox", "repro", "torchtitan"]
+    who: Literal[
+        "timm", "llm-foundry", "NVIDIA", "academic-pretraining", "gpt-neox", "repro", "torchtitan", "nanoGPT", "llm.c",
+        "nanochat",
+    ]  # fmt: skip
     model: str
     gpu: str
     gpus: Count
@@ -56,7 +69,7 @@ class Published:
     micro_batch: Count
     accumulation: Count
     measured: Positive
-    unit: Literal["images/s", "tokens/s", "sequences/s", "days"]
+    unit: Literal["images/s", "tokens/s", "sequences/s", "days", "s"]
     clock: Literal["true", "authors"]
     source: str
 
@@ -88,7 +101,10 @@ class Published:
 
     @property
     def trace(self) -> Trace:
-        """Return the shipped trace; for the authors' Pythia-1.4B, the recipe's. Raise UserError if there is none."""
+        """Return the shipped trace, or the computed one; for the authors' Pythia-1.4B, the recipe's. Raise UserError if
+        there is none."""
+        if self.model in COMPUTED:
+            return COMPUTED[self.model].trace(self.model, self.variant)
         if self.who == "academic-pretraining":
             return traces.find(self.model, self.variant)
         return traces.find(self.model, self.variant, traces.nearest({}, FOLDER), folder=FOLDER)
@@ -97,6 +113,8 @@ class Published:
     def seconds(self) -> float:
         """Return the measured seconds of the step, or of the forward pass."""
         recipe = self.recipe
+        if self.unit == "s":
+            return self.measured
         if self.unit == "days":
             return self.measured * SECONDS_A_DAY / recipe.training_steps
         each = recipe.inputs.sequence if self.unit == "tokens/s" and isinstance(recipe.inputs, Text) else 1

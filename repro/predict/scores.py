@@ -28,7 +28,7 @@ from .forecast import search, trace_of
 from .hardware import Machine, gpu_named
 from .launch_queue import authors_step
 from .observations import Observation, trials
-from .published import predicted_seconds, published
+from .published import Published, predicted_seconds, published
 from .time import StepModel
 from .traces import Traced, nearest
 
@@ -38,7 +38,8 @@ TABLES: tuple[Table, ...] = ("4", "1")
 STEP, CLOCK = "true step of a trial", "authors' clock of a trial"
 TRAINING, FORWARD, RECORD, BEFORE = "training of others", "forward pass of others", "other record", "predicted before"
 PREDICTED = DATA / "results" / "predicted"
-ADDED = ("repro", "torchtitan")  # whose rows came to elsewhere.csv after its target was set
+# Those whose rows came to elsewhere.csv after its target was set.
+ADDED = ("repro", "torchtitan", "nanoGPT", "llm.c", "nanochat")
 NOTES = (
     "Each measurement is predicted by a fit that had not seen its recipe, its GPU, or anything of its source, but "
     "which constants exist, and which may be fitted, was chosen in sight of all of them.",
@@ -135,18 +136,24 @@ def _trial(trial: Observation, held: Constants, way: HeldOut) -> list[Scored]:
 
 def _elsewhere(fit: Constants) -> list[Scored]:
     """Return what others published, and no fit has seen."""
-    return [
-        Scored(
-            TRAINING if row.what == "step" else FORWARD,
-            f"{row.who} {row.model} {row.settings}",
-            Machine(gpu_named(row.gpu), row.gpus),
-            row.seconds,
-            predicted_seconds(row, fit),
-            row.source,
-            "all",
-        )
-        for row in published()
-    ]
+    return [_published(row, fit) for row in published()]
+
+
+def _published(row: Published, fit: Constants) -> Scored:
+    return Scored(
+        TRAINING if row.what == "step" else FORWARD,
+        f"{row.who} {row.model} {row.settings}",
+        Machine(gpu_named(row.gpu), row.gpus),
+        row.seconds,
+        predicted_seconds(row, fit),
+        row.source,
+        "all",
+    )
+
+
+def public_times(fit: Constants) -> list[dict[str, Any]]:
+    """Return the times of a step that people published, with what is predicted of them."""
+    return [row(_published(each, fit)) for each in published() if each.unit == "s"]
 
 
 def _recorded(fit: Constants, records: Mapping[str, Sequence[Record]]) -> list[Scored]:
