@@ -11,7 +11,7 @@
 ARG BASE_IMAGE=debian:bookworm-slim@sha256:7c7b2c966bc9ee8cedfeef67e0e279108992c77681fa595db4a9d65c06ccc587
 # bookworm-slim of 2026-10-05. Below, CUDA 12.8: volta and paper alone take its compiler, which no package index has.
 ARG CUDA_IMAGE=nvidia/cuda:12.8.1-devel-ubuntu22.04@sha256:a99a1860ba8e2916e5c3e73b72ec4c4301653a84586e05bfc9a2aa2d58027e97
-ARG VERSION=0.4.0
+ARG VERSION=0.5.0
 ARG SOURCE=unknown
 ARG REVISION=unknown
 # Of the locks, for the labels: locks/make.sh keeps them in step.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Images", "Method", "Optimizer", "Recipe", "Schedule", "Text"]
 
-__version__ = "0.4.0"  # raised where trials measure something else than before
+__version__ = "0.5.0"  # raised where trials measure something else than before
 
 
 def command() -> str:

@@ -568,20 +568,16 @@ def test_a_record_that_was_tampered_with_is_left_out_and_reported(changed: dict[
 
 def test_what_else_is_wrong_with_a_run_is_reported_as_elsewhere(tmp_path: Path) -> None:
     folder = shutil.copytree(RUN, tmp_path / "run")
-    whole, trials = (RUN / "environment.json").read_text(), folder / "trials.jsonl"
+    trials = folder / "trials.jsonl"
     trials.write_text(trials.read_text() + '{"id": ')
-    for broken, output in (
-        (whole.replace('"repro": "', '"repro": "0.'), "trials.jsonl: measured by repro 0."),
-        ("{", "environment.json: it describes no run (not JSON ("),
-    ):
-        (folder / "environment.json").write_text(broken)
-        done = repro("compare", str(RUN), str(folder))
-        assert done.returncode == 3
-        torn, other = done.stderr.splitlines()
-        assert torn == f"repro: {trials}: the last line is torn, its trial was stopped; it was left out"
-        assert other.startswith(f"repro: {folder}/{output}")
-        beside = repro("table", "1", "--measured", str(folder)).stderr
-        assert {torn, other} <= set(beside.splitlines())
+    (folder / "environment.json").write_text("{")
+    done = repro("compare", str(RUN), str(folder))
+    assert done.returncode == 3
+    torn, other = done.stderr.splitlines()
+    assert torn == f"repro: {trials}: the last line is torn, its trial was stopped; it was left out"
+    assert other.startswith(f"repro: {folder}/environment.json: it describes no run (not JSON (")
+    beside = repro("table", "1", "--measured", str(folder)).stderr
+    assert {torn, other} <= set(beside.splitlines())
 
 
 def test_a_side_of_which_no_record_is_left_is_refused_with_the_reason(tmp_path: Path) -> None:

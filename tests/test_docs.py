@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from repro import record
+from repro import __version__, record
 from repro.claims import claim
 from repro.cli import parser
 from repro.commands import HELP
@@ -148,3 +150,17 @@ def test_the_readme_begins_with_what_the_report_of_the_kept_h100_says(tmp_path: 
     readme = (ROOT / "README.md").read_text()
     quoted = " ".join(line[2:] for line in readme.splitlines() if line.startswith("> "))
     assert (f"./run_all.sh {command}" in readme, quoted) == (True, f"{first} {second}")
+
+
+def test_every_place_that_names_the_version_names_that_of_the_changelog() -> None:
+    changelog, citation, dockerfile = (
+        (ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff", "Dockerfile")
+    )
+    version = re.findall(r"^## (\S+)$", changelog, flags=re.MULTILINE)[0]
+    assert {
+        "repro": __version__,
+        "pyproject.toml": tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"],
+        ".zenodo.json": json.loads((ROOT / ".zenodo.json").read_text())["version"],
+        "CITATION.cff": re.findall(r"^version: (.+)$", citation, flags=re.MULTILINE)[0],
+        "Dockerfile": re.findall(r"^ARG VERSION=(.+)$", dockerfile, flags=re.MULTILINE)[0],
+    } == dict.fromkeys(("repro", "pyproject.toml", ".zenodo.json", "CITATION.cff", "Dockerfile"), version)

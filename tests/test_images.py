@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -212,11 +211,6 @@ def test_the_label_of_a_stack_is_the_hash_of_its_lock(lock: str) -> None:
     labels = [text for text in stages().values() if f"LABEL repro.lock={lock} " in text]
     assert len(labels) == 1
     assert f"repro.lock.sha256=${{{name}_SHA256}}" in labels[0]
-
-
-def test_the_label_of_the_version_is_the_projects() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert f"ARG VERSION={version}\n" in DOCKERFILE
 
 
 def test_an_image_is_not_run_as_root_and_writes_to_a_volume() -> None:

@@ -278,8 +278,6 @@ NO_RUN = "environment.json: it describes no run ("
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"repro": "0.0.1"}, "trials.jsonl: measured by repro 0.0.1, this is "),
-        ({"repro": None}, "trials.jsonl: measured by repro a version that it does not name"),
         ({"options": {"models": []}}, "environment.json: its options are none that this version has"),
         ({"options": {**OPTIONS, "models": [3]}}, "environment.json: its options are none that this version has"),
         ({"options": {**OPTIONS, "tolerance": 1.0}}, "environment.json: its options are none that this version has"),

@@ -360,7 +360,7 @@ def _facts(reading: Reading) -> list[tuple[str, str]]:
         "CPU": str(host),
         "system": f"{host.os}, Linux {host.kernel}" if host.kernel else host.os,
         "Python": found.python,
-        "repro": f"{found.repro}, commit {commit}",
+        "repro": f"{found.repro or 'a version that it does not name'}, commit {commit}",
         "packages": lock.summary,
         "stack": ", ".join(f"{name} {packages[name]}" for name in PACKAGES if name in packages),
         "seed": found.seed,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import __version__, files
+from .. import files
 from ..console import UserError, say
 from ..datafile import NotAsDeclaredError
 from ..formats import are, counted, first
@@ -151,13 +151,4 @@ def environment_of(folder: Path, problems: list[Problem]) -> Environment:
     if found is None:
         problems.append(Problem(ENVIRONMENT, "missing: the folder is not whole", used))
         return Environment()
-    if found.repro != __version__:
-        version = found.repro or "a version that it does not name"
-        problems.append(
-            Problem(
-                results.TRIALS,
-                f"measured by repro {version}, this is {__version__}",
-                "its records were read as this version understands them",
-            )
-        )
     return found
