@@ -71,6 +71,37 @@ MUTANTS = {
         "minutes = run.minutes",
         "tests/test_verify.py -k with_the_reserve",
     ),
+    # --- The certificate ---
+    "certificate-hashes": Mutant(
+        "repro/verify/check.py",
+        "elif old.sha256 != new.sha256:",
+        "elif old.trial != new.trial:",
+        "tests/test_certificate.py -k changed_byte",
+    ),
+    "certificate-of-projections": Mutant(
+        "repro/verify/certificate.py",
+        'if one.by_true_days is None or one.by_true_days.origin != "measured":',
+        "if one.by_true_days is None:",
+        "tests/test_certificate.py -k on_printed_days",
+    ),
+    "certificate-tolerance": Mutant(
+        "repro/verify/certificate.py",
+        "claim.printed.low * (1 - tolerance)",
+        "claim.printed.low",
+        "tests/test_certificate.py -k beyond_its_bound",
+    ),
+    "certificate-stays": Mutant(
+        "repro/report/write.py",
+        "files.remove(folder / CERTIFICATE)",
+        "pass",
+        "tests/test_certificate.py -k decides_nothing",
+    ),
+    "certificate-variation": Mutant(
+        "repro/verify/certificate.py",
+        "round(max(steps) / min(steps) - 1, 4)",
+        "round(max(steps) / steps[0] - 1, 4)",
+        "tests/test_certificate.py -k its_variation",
+    ),
     # --- The page in a browser, popular models and decoders ---
     "decoder-products": Mutant(
         "repro/predict/decoders.py",

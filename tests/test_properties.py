@@ -21,6 +21,7 @@ import pytest
 
 from repro import formats
 from repro.claims.claim import listed
+from repro.claims.statements import statements
 from repro.cli import parser
 from repro.commands.devices import parse_gpus
 from repro.commands.run import parsed
@@ -260,6 +261,7 @@ READERS: dict[str, Callable[[], object]] = {
     "measured.csv": measured_days,
     "quantities.csv": tables.quantities,
     "rental.csv": prices.known_rentals,
+    "statements.csv": statements,
     "survey_cards.csv": cards,
     "survey_questions.csv": questions,
     "systems.csv": prices.known_systems,

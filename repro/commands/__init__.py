@@ -1,9 +1,9 @@
 """The commands, one file each: `options(parser)` declares them, `main(given)` runs and returns the exit code.
 
 Shared files: `devices.py` (options that choose GPUs or processes), `preflight.py` (checks before a measurement),
-`stopping.py` (stop signals), `driver.py` (execution of a run, in pytest), `against.py` (`compare --against`) and
-`calculator.py` (`cost` without a model). A command's own imports must be fast: what needs torch, pytest or a plotting
-library is imported in `main`.
+`stopping.py` (stop signals), `driver.py` (execution of a run, in pytest), `against.py` (`compare --against`),
+`calculator.py` (`cost` without a model) and `certificate.py` (`verify` of a file). A command's own imports must be
+fast: what needs torch, pytest or a plotting library is imported in `main`.
 """
 
 HELP = {
@@ -15,7 +15,7 @@ HELP = {
     "predict": "predict days, memory and step time on GPUs that are not here, without torch",
     "cost": "say what training a model costs on each machine, bought or rented, and when owning pays",
     "track": "log a run's trials, verdicts and report with TensorBoard or Weights & Biases",
-    "verify": "list the runs that decide most of the paper for a budget, or in a time",
+    "verify": "list the runs that decide most of the paper for a budget, or in a time; or check a certificate",
     "compare": "say what became slower or faster, or broke: between two runs, or with another software stack",
     "export": "write a script and configurations that train with the best settings, measured or predicted",
     "survey": "ask the paper's survey again, count its answers, and say who can train what",

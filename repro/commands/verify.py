@@ -1,4 +1,4 @@
-"""`repro verify`: list the runs that decide most of the paper for a budget, or in a time."""
+"""`repro verify`: list the runs that decide most of the paper for a budget, or in a time; or check a certificate."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from ..money.prices import PriceList, Rental, old, price_list, serving, worth
 from ..paper.gpus import find, paper_gpus
 from ..printout import Column, finite, screen
 from .calculator import read_currency
+from .certificate import check
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s (--budget SUM | --minutes N | --gpu NAME) [OPTIONS]"
+    parser.usage = "%(prog)s (--budget SUM | --minutes N | --gpu NAME | certificate.json DIR ...) [OPTIONS]"
     add = parser.add_argument
+    add("files", nargs="*", type=path, metavar="FILE", help="a certificate that report wrote, and the folders it is of")
     add("--budget", metavar="SUM", help="what the rented machines of all runs may cost together")
     add("--minutes", metavar="N", help="minutes that all runs may take together")
     add("--gpu", metavar="NAME", help="only this GPU of the paper's")
@@ -32,8 +34,13 @@ def main(given: argparse.Namespace) -> int:
     from ..verify.order import Limits, Orderer, Row
     from ..verify.runs import SETTING_UP, candidates
 
-    if given.budget is given.minutes is given.gpu is None:
-        raise UserError("expected --budget SUM, --minutes N or --gpu NAME, such as --budget 20")
+    plans = [f"--{name}" for name in ("budget", "minutes", "gpu") if getattr(given, name) is not None]
+    if given.files:
+        if plans:
+            raise UserError(f"{given.files[0]} is checked, {plans[0]} plans runs: give files or {plans[0]}, not both")
+        return check(given.files, given.format, given.all)
+    if not plans:
+        raise UserError("expected --budget SUM, --minutes N or --gpu NAME, such as --budget 20, or a certificate")
     budget = None if given.budget is None else parse_budget(given.budget, "--budget")
     minutes = None if given.minutes is None else float(formats.count(given.minutes, "--minutes"))
     gpu = _of_paper(given.gpu)

@@ -84,6 +84,7 @@ class Environment:
     gpus: list[RunGpu] | None = None
     driver: str | None = None
     image: str | None = None
+    image_digest: str | None = None
     tf32: bool | None = None
     lock: Lock = field(default_factory=Lock)
     packages: dict[str, str] | None = None
@@ -162,6 +163,7 @@ def describe(
         gpus=[RunGpu(device.name, device.driver_name, device.memory_bytes) for device in devices],
         driver=nvml.driver(),
         image=image_target(),
+        image_digest=os.environ.get("REPRO_IMAGE_DIGEST") or None,  # an image cannot know its own
         tf32=support.tf32_allowed(capability_of(devices)),
         lock=lock(packages, bool(devices), changed=changed),
         packages=dict(sorted(packages.items())),

@@ -10,6 +10,7 @@ from ..formats import listing
 from ..paper.tables import COUNTS
 from ..run.reading import Joined
 from ..run.verdict import Verdict
+from ..verify.certificate import Certificate
 
 Rows = Sequence[dict[str, Any]]
 Origin = Literal["measured", "published", "computed", "predicted", "measured and predicted", "answered", "released"]
@@ -183,3 +184,4 @@ class Report:
     blocks: Sequence[Block]
     verdicts: Sequence[Verdict]
     runs: Joined | None = None
+    certificate: Certificate | None = None

@@ -20,7 +20,9 @@ from ..printout import people
 from ..released.results import Archive, ReleasedCell
 from ..run.reading import Joined
 from ..run.settings_search import Search, Spread, searches
+from ..verify.certificate import build
 from .blocks import Block, Entry, Facts, Figure, Grid, Heading, Kind, Panel, Report, Row, Sentence, Table
+from .certified import certified
 from .figures import in_order, machines
 from .tables import Number
 
@@ -212,7 +214,9 @@ def of_archive(runs: Joined, archive: Archive) -> Report:
         f"Can they be true? {_true(found)}",
         f"What do the methods bring? {_methods(checked)}",
     ]
+    certificate = build(runs)
     blocks: list[Block] = [
+        *(certified(certificate, runs) if certificate else []),
         Heading("Do the printed tables follow?", "follows", "Tables"),
         *([Table("Cells that differ", list(map(_cell, differ)))] if differ else []),
         *(_grid(archive, number) for number in TABLES),
@@ -229,7 +233,9 @@ def of_archive(runs: Joined, archive: Archive) -> Report:
         Facts([(f"{command()} {line} {archive.path}", what) for line, what in _AGAIN], commands=True),
     ]
     notes = [*coverage(archive), CLOCK]
-    return Report("Report of the authors' raw results", answers, [], notes, blocks, runs.verdicts)
+    return Report(
+        "Report of the authors' raw results", answers, [], notes, blocks, runs.verdicts, certificate=certificate
+    )
 
 
 _AGAIN = (

@@ -28,10 +28,12 @@ from ..run.verdict import (
     explain,
     ran_uncompiled,
 )
+from ..verify.certificate import build
 from .ablation import ABLATION, ablations
 from .ablation import LEGEND as PARTS_LEGEND
 from .again import rerun
 from .blocks import Block, Bullets, Facts, Fold, Heading, Report, Sentence, Table
+from .certified import certified
 from .figures import in_order, machines, of_run
 from .grids import kind_of, verdict_entry, verdict_grid
 from .methods import LEGEND, losses, method_row, pairs
@@ -54,7 +56,9 @@ def compose(*readings: Reading) -> Report:
     records, verdicts = runs.records, runs.verdicts
     found, projected = (in_order(searches(records, runs.clock, origin)) for origin in ("measured", "projected"))
     why = [explain(verdict) for verdict in verdicts if verdict.differs]
+    certificate = build(runs)
     parts: list[Sequence[Block]] = [
+        certified(certificate, runs) if certificate else [],
         _section(Heading("Why cells differ", "why"), [Bullets(why)] if why else []),
         _of_methods(records),
         _of_cells(verdicts),
@@ -69,7 +73,14 @@ def compose(*readings: Reading) -> Report:
         parts.insert(place, [heading, Bullets([str(each) for each in runs.problems])])
     counts, answer = _counts(verdicts, records), _answer(verdicts, records)
     return Report(
-        _title(runs), answer, counts if len(counts) > 1 else [], _notes(runs), [*chain(*parts)], verdicts, runs
+        _title(runs),
+        answer,
+        counts if len(counts) > 1 else [],
+        _notes(runs),
+        [*chain(*parts)],
+        verdicts,
+        runs,
+        certificate,
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import files
+from .. import datafile, files
 from ..console import UserError
-from ..run.results import PAGE, REPORT, TRIALS, lack
+from ..run.results import CERTIFICATE, PAGE, REPORT, TRIALS, lack
 from .blocks import Block, Report
 from .markdown import markdown
 from .page import page, survey_page
@@ -32,10 +32,14 @@ def refuse_to_lose(report: Report, runs: Sequence[Path], folder: Path) -> None:
 
 
 def write(report: Report, folder: Path) -> str:
-    """Write both files, each complete or not at all, and return the sentence that says where they are. Raise UserError
-    where the folder cannot be written."""
-    files.inside(folder, REPORT, PAGE)
+    """Write both files, each complete or not at all, and the certificate of a report that has one; return the sentence
+    that says where they are. Raise UserError where the folder cannot be written."""
+    files.inside(folder, REPORT, PAGE, CERTIFICATE)
     files.replace(folder / REPORT, markdown(report))
+    if report.certificate is None:
+        files.remove(folder / CERTIFICATE)  # of other records, which were in the folder before
+    else:
+        datafile.write(folder / CERTIFICATE, datafile.to_json(report.certificate))
     return f"the report is {files.replace(folder / PAGE, page(report))}"
 
 

@@ -23,7 +23,7 @@ RECIPES = "recipes.json"  # those of one's own, as data
 LOGS = "logs"
 VERDICTS = "verdicts.json"
 BENCHMARK = "benchmark.json"
-REPORT, PAGE = "report.md", "report.html"
+REPORT, PAGE, CERTIFICATE = "report.md", "report.html", "certificate.json"
 TRAININGS = "*-images_*.json"  # written by repro lab
 _PART = re.compile(r".+\.(?:json|md|html)\.([0-9]+)\.part")  # temporary name in files.replace
 

@@ -28,14 +28,14 @@ from ..record import AsRun, Record, Trial
 from ..validity import believed, is_final, larger_may_fit
 from .plan import Options, checking, is_multiplied, limited, trials
 from .records import Problem, all_valid_records, environment_of, latest_of, print_problems
-from .results import BENCHMARK, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDICTS, Results
+from .results import BENCHMARK, CERTIFICATE, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 
 if TYPE_CHECKING:
     from ..machine.cluster import Node
     from .projection import Projection
     from .verdict import Verdict
 
-FILES = (TRIALS, RECIPES, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE)  # in the folder, and logs
+FILES = (TRIALS, RECIPES, VERDICTS, environment.FILE, BENCHMARK, REPORT, PAGE, CERTIFICATE)  # in the folder, and logs
 _EXHAUSTIVE = "--search exhaustive measures it"
 _TRAINED = 6  # losses of settings with and without a user's methods: the first is of equal weights
 
