@@ -52,7 +52,7 @@ start() { exec "$root/.venv/$1/bin/python" -P -m repro "${@:2}"; } # -P: nothing
 reads=
 case "$* " in
 compare*' --a'* | survey*' --out'*) ;; # --against, also shortened, measures; a survey's page is drawn by the stack
-audit\ * | claims\ * | table\ * | predict\ * | cost\ * | list\ * | compare\ * | survey\ * | verify\ *) reads=yes ;;
+audit\ * | claims\ * | table\ * | predict\ * | cost\ * | list\ * | compare\ * | survey\ * | verify\ * | contribute\ *) reads=yes ;;
 recommend\ * | rent\ * | breakeven\ * | scaling\ * | recipes\ * | gpus\ * | settings\ * | calibrate\ *) reads=yes ;;
 esac
 case $(printf %s "$*" | sed -E 's/--(gpu|prices)[^ ]*[ =][^ ]*//g') in

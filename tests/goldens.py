@@ -51,7 +51,7 @@ SCREENS = [
     *(f"compare {folder} {folder}" for folder in (_TEXT, _CPU)),
     *("survey --questions", "survey --train", "survey --train --by printed"),
     *(f"list {what}" for what in ("recipes", "gpus", "settings")),
-    *("verify --budget 20", "verify --minutes 30 --gpu A100"),
+    *("verify --budget 20", "verify --minutes 30 --gpu A100", f"verify {_TEXT}"),
 ]
 _ROWS = [
     *(f"table {number}" for number in "134567j"),

@@ -102,6 +102,43 @@ MUTANTS = {
         "round(max(steps) / steps[0] - 1, 4)",
         "tests/test_certificate.py -k its_variation",
     ),
+    # --- Results that are shared ---
+    "cleaning-owners": Mutant(
+        "repro/verify/cleaning.py",
+        "owners.add(path.owner())",
+        "path.owner()",
+        "tests/test_contribute.py -k owner_of_a_file",
+    ),
+    "cleaning-short-names": Mutant(
+        "repro/verify/cleaning.py",
+        "if name.lower() in _COMMON or len(name) < _LEAST:",
+        "if name.lower() in _COMMON:",
+        "tests/test_contribute.py -k is_replaced",
+    ),
+    "cleaning-versions": Mutant(
+        "repro/verify/cleaning.py",
+        "if match[0] not in self.kept and _is_address(match[0])",
+        "if _is_address(match[0])",
+        "tests/test_contribute.py -k is_replaced",
+    ),
+    "contribute-copies": Mutant(
+        "repro/verify/contribute.py",
+        "if times and times in known:",
+        "if times and times in known and not line.record:",
+        "tests/test_contribute.py -k copies_and_impossible",
+    ),
+    "contribute-changed": Mutant(
+        "repro/commands/contribute.py",
+        "contribute.refuse_changed(before, after,",
+        "contribute.refuse_changed(after, after,",
+        "tests/test_contribute.py -k one_line",
+    ),
+    "contributors-copies": Mutant(
+        "repro/commands/predict_paper.py",
+        "[record for record in records if raw_times(record) not in ours]",
+        "list(records)",
+        "tests/test_contribute.py -k validation_has",
+    ),
     # --- The page in a browser, popular models and decoders ---
     "decoder-products": Mutant(
         "repro/predict/decoders.py",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 
 from repro.claims.claim import listed
 from repro.claims.statements import statements
+from repro.cli import parser
+from repro.commands import HELP
 from repro.run.reading import join, read
 from repro.verify.certificate import Certificate, build, within
 from repro.verify.check import read_certificate
@@ -203,6 +207,24 @@ def test_a_report_begins_with_it() -> None:
     text = (TEXT / "report.md").read_text()
     assert text.index("## What these records decide") == text.index("## ")
     assert "recomputes it. Nobody signs it" in text
+
+
+def test_the_appendix_has_a_row_for_each_sentence_with_its_run() -> None:
+    with (ROOT / "expected" / "statements.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    page = (ROOT / "docs" / "artifact.md").read_text().splitlines()
+    for row in rows:
+        kept = {name: "" if value == "-" else value for name, value in row.items()}
+        run = f"`{kept['command']}`" if kept["command"] else ""
+        cells = (
+            kept["sentence"],
+            run,
+            *(kept[name] for name in ("machine", "minutes", "usd", "expected", "variation")),
+        )
+        assert f"| {' | '.join(cells)} |" in page, row["id"]
+        words = shlex.split(kept["command"])
+        name, given = (words[0], words[1:]) if words and words[0] in HELP else ("run", words)
+        parser(name).parse_args(given)
 
 
 def test_the_sentences_of_abstract_and_conclusion_name_claims_that_exist() -> None:

@@ -148,13 +148,13 @@ def test_an_old_word_names_the_one_that_replaces_it(words: str) -> None:
     assert OLD_WORDS[words] in refused
 
 
-def test_there_are_17_commands_of_at_most_24_options_and_80_lines_of_help(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_18_commands_of_at_most_24_options_and_80_lines_of_help(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     listed = repro("--help").stdout.partition("commands:\n")[2].partition("\n\n")[0]
     commands = {line.split()[0] for line in listed.splitlines()}
     assert commands == {
         *("run", "report", "table", "audit", "claims", "predict", "cost", "compare", "export", "survey", "list"),
-        *("doctor", "slurm", "probe", "lab", "track", "verify"),
+        *("doctor", "slurm", "probe", "lab", "track", "verify", "contribute"),
     }
     options = {name: [each for each in parser(name)._actions if each.option_strings] for name in HELP}
     counts = {name: len(each) - 1 for name, each in options.items()}  # -h apart
@@ -389,7 +389,7 @@ def test_a_limit_of_a_ranks_memory_is_at_most_what_one_rank_can_have(
 @pytest.mark.parametrize("command", HELP)
 def test_no_command_drops_the_first_of_two_values_of_an_option_without_a_word(command: str) -> None:
     for action in parser(command)._actions:
-        several = action.dest in ("measured", "own", "survey")
+        several = action.dest in ("measured", "own", "survey", "name")
         if not action.option_strings or action.nargs == 0 or several:
             continue
         option, value = max(action.option_strings, key=len), next(iter(action.choices or ["vit"]))

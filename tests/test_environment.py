@@ -126,7 +126,13 @@ def test_what_earlier_versions_kept_is_read_and_saved_as_it_was(path: Path, tmp_
     host = {"usable_cpus": None} | kept["host"]
     of_another_folder: dict[str, list[str]] = {"earlier": []}  # what runs before it asked for stays in theirs
     lock = {"reason": None, "changed": {}} | kept["lock"]
-    recorded_since: dict[str, Any] = {"image": None, "tf32": None, "imported": None, "commits": []}
+    recorded_since: dict[str, Any] = {
+        "image": None,
+        "image_digest": None,
+        "tf32": None,
+        "imported": None,
+        "commits": [],
+    }
     for imported in (kept.get("imported") or {}).values():
         imported.setdefault("sha256", None)
     assert saved == recorded_since | kept | {"host": host, "lock": lock} | of_another_folder

@@ -184,7 +184,7 @@ def test_results_come_first_and_a_harmless_problem_of_the_folder_last(tmp_path: 
     kept = (folder / "trials.jsonl").read_text()
     (folder / "trials.jsonl").write_text(kept.replace('"count": 4', '"count": 3', 1))
     harmful = compose(read(folder))
-    assert sections(harmless)[:2] == ["why", "verdicts"]
+    assert sections(harmless)[:3] == ["certificate", "why", "verdicts"]
     assert sections(harmless)[-1] == "wrong"
     assert "its options are none that this version has" in str(harmless.blocks[-1])
     assert sections(harmful)[0] == "wrong"
@@ -192,7 +192,7 @@ def test_results_come_first_and_a_harmless_problem_of_the_folder_last(tmp_path: 
 
 
 def test_why_cells_differ_stands_before_the_tables(on_gpus: Report) -> None:
-    assert sections(on_gpus)[:4] == ["why", "verdicts", "trials", "figures"]
+    assert sections(on_gpus)[:5] == ["certificate", "why", "verdicts", "trials", "figures"]
     why = next(block for block in on_gpus.blocks if isinstance(block, Bullets))
     assert len(why.lines) == 5
     assert why.lines[0].startswith("Table 1, Pythia-160M on 1 A100: printed 14 days, measured 30.0 true days")

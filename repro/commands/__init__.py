@@ -16,6 +16,7 @@ HELP = {
     "cost": "say what training a model costs on each machine, bought or rented, and when owning pays",
     "track": "log a run's trials, verdicts and report with TensorBoard or Weights & Biases",
     "verify": "list the runs that decide most of the paper for a budget, or in a time; or check a certificate",
+    "contribute": "copy a run's results without names of people and machines, checked, for others to read",
     "compare": "say what became slower or faster, or broke: between two runs, or with another software stack",
     "export": "write a script and configurations that train with the best settings, measured or predicted",
     "survey": "ask the paper's survey again, count its answers, and say who can train what",

@@ -16,12 +16,13 @@ def check(files: Sequence[Path], format: Format, every: bool) -> int:
     the one in the first. Name each folder that decides nothing."""
     from ..claims.measured import unsettling
     from ..run.reading import read
-    from ..verify.certificate import FILE, NOBODY
+    from ..run.results import CERTIFICATE
+    from ..verify.certificate import NOBODY
     from ..verify.check import differences, read_certificate, readings
 
     first, *folders = files
     if first.is_dir():
-        first, folders = first / FILE, list(files)
+        first, folders = first / CERTIFICATE, list(files)
     if not folders:
         raise UserError(f"{first}: expected the results folders that it is of behind it")
     found = [read(folder) for folder in folders]

@@ -36,6 +36,7 @@ HeldOut = Literal["recipe", "GPU", "all"]  # what the fit had not seen of a row;
 WAYS: tuple[HeldOut, HeldOut] = ("recipe", "GPU")
 TABLES: tuple[Table, ...] = ("4", "1")
 STEP, CLOCK = "true step of a trial", "authors' clock of a trial"
+OURS = ("results/h100/", "results/h200/")  # other folders of results/ somebody else contributed
 TRAINING, FORWARD, RECORD, BEFORE = "training of others", "forward pass of others", "other record", "predicted before"
 PREDICTED = DATA / "results" / "predicted"
 # Those whose rows came to elsewhere.csv after its target was set.
@@ -170,7 +171,8 @@ def _recorded(fit: Constants, records: Mapping[str, Sequence[Record]]) -> list[S
         recipe, settings = record.recipe_and_settings
         machine = Machine(gpu, record.count)
         step = _step(recipe, settings, machine, size, fit, nearest({}))
-        found.append(Scored(RECORD, f"{recipe.name} {settings.id}", machine, measured, step, source, "all"))
+        of = RECORD if folder.startswith(OURS) else f"records of {folder}"
+        found.append(Scored(of, f"{recipe.name} {settings.id}", machine, measured, step, source, "all"))
     return found
 
 
@@ -299,9 +301,10 @@ def summary(rows: Sequence[Scored], errors: Errors) -> list[dict[str, Any]]:
     return lines
 
 
-def _order(each: Scored) -> tuple[int, int]:
+def _order(each: Scored) -> tuple[int, str, int]:
     groups = (STEP, _table("1"), _table("4"), CLOCK, TRAINING, FORWARD, RECORD, BEFORE)
-    return groups.index(each.of), (*WAYS, "all").index(each.held_out)
+    place = groups.index(each.of) if each.of in groups else len(groups)
+    return place, each.of, (*WAYS, "all").index(each.held_out)
 
 
 def worst(rows: Iterable[Scored]) -> list[dict[str, Any]]:

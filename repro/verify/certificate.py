@@ -22,18 +22,17 @@ from ..formats import counted
 from ..machine.environment import Lock
 from ..paper.arithmetic import recipe_of
 from ..paper.settings import NAIVE
-from ..paper.tables import Cell, Place, Table, all_cells, printed
+from ..paper.tables import Cell, Place, all_cells, printed
 from ..predict.audit import audit
 from ..record import Clock, Origin, Record
 from ..released.results import ReleasedCell
 from ..run.reading import Joined, Reading
-from ..run.results import CERTIFICATE, TRIALS, read_trials
+from ..run.results import TRIALS, read_trials
 from ..run.verdict import Verdict, comparable_with_cell
 from ..steps import derive
 from ..validity import contradiction
 from .runs import resting_on
 
-FILE = CERTIFICATE
 NOBODY = "Nobody signs it: it says which verdicts follow from which records, not who measured these."
 DECIDED = ("holds", "holds_by_rounding", "differs")  # verdicts on claims that records decide
 
@@ -51,8 +50,8 @@ class Hashed:
 
 @dataclass(frozen=True)
 class FolderOf:
-    """A results folder, and what measured it. The hash of the lock, where the stack was one, stands for an
-    image digest that was not recorded."""
+    """A results folder, and what measured it. The hash of the lock, where the stack was one, stands for an image digest
+    that was not recorded."""
 
     name: str
     repro: str | None = None
@@ -142,8 +141,10 @@ class Certificate:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the cells, and the claims that are decided, as rows of a table."""
-        numbers = [(row, row.cell, row.plausible, row.true_days or row.released_days) for row in self.cells]
-        claims = [(row, row.statement, row.by_printed, row.number) for row in self.decided]
+        rows: list[tuple[CellRow | ClaimRow, str, str | None, float | None]] = [
+            *((row, row.cell, row.plausible, row.true_days or row.released_days) for row in self.cells),
+            *((row, row.statement, row.by_printed, row.number) for row in self.decided),
+        ]
         return [
             {
                 "cell_or_claim": what,
@@ -154,7 +155,7 @@ class Certificate:
                 "authors_days": getattr(row, "authors_days", None),
                 "records": len(row.records),
             }
-            for row, what, by_printed, number in (*numbers, *claims)
+            for row, what, by_printed, number in rows
         ]
 
 
@@ -165,10 +166,12 @@ def build(runs: Joined) -> Certificate | None:
         return None
     lines = [each for number, run in enumerate(runs.runs, 1) for each in hashed(run, number)]
     plausible = {(row.table, row.place): row.verdict for row in audit()}
-    there = {(cell.printed.table, cell.place): cell for cell in released.cells if cell.known} if released else {}
+    there: dict[tuple[str, Place], ReleasedCell] = {
+        (cell.printed.table, cell.place): cell for cell in (released.cells if released else ()) if cell.known
+    }
     judged = [each for each in runs.verdicts if not each.projected and each.verdict != "not_measured"]
     behind = {(each.table, each.place): _behind(each.table, each.place, runs.records) for each in judged}
-    kept = {(cell.table, cell.place): cell for cell in all_cells()}
+    kept: dict[tuple[str, Place], Cell] = {(cell.table, cell.place): cell for cell in all_cells()}
     cells = [
         _cell(each, plausible.get(key), behind.get(key, ()), lines, runs, there.get(key))
         for each in runs.verdicts
@@ -225,7 +228,7 @@ def _folder(run: Reading) -> FolderOf:
     )
 
 
-def _behind(table: Table | str, place: Place, records: Sequence[Record]) -> list[Record]:
+def _behind(table: str, place: Place, records: Sequence[Record]) -> list[Record]:
     """Return the records that a cell is judged by."""
     model, gpu, gpus = place
     of_place = (recipe_of(model).id, gpu, gpus)
@@ -284,7 +287,6 @@ def _claims(runs: Joined, lines: Sequence[Hashed], behind: dict[Cell, list[Recor
     """Return a row for each claim of each sentence."""
     ids = list(dict.fromkeys(claim.id for each in statements() for claim in each.claims))
     records = runs.released.records if runs.released else runs.records
-    alone = {one.claim.id: one for one in check_all(ids=ids)}
     clock = "authors" if runs.released else runs.clock
     checked = {one.claim.id: one for one in check_all(records, clock, ids=ids)}
     cells, tolerance = resting_on(), runs.verdicts[0].tolerance
@@ -296,7 +298,8 @@ def _claims(runs: Joined, lines: Sequence[Hashed], behind: dict[Cell, list[Recor
             of_cells = [record for cell in cells.get(claim.id, ()) for record in behind.get(cell, ())]
             rests_on = of_cells if claim.id not in MEASURED else comparable
             hashes = [each.sha256 for each in lines] if runs.released else _hashes(rests_on, lines)
-            of_claim = (claim.id, claim.statement, claim.text, alone[claim.id].verdict)
+            by_printed = "needs_measurement" if claim.id in MEASURED else checked[claim.id].verdict
+            of_claim = (claim.id, claim.statement, claim.text, by_printed)
             decided = hashes if verdict in DECIDED else []
             found.append(ClaimRow(each.where, each.sentence, *of_claim, verdict, _digits(number), decided))
     return found

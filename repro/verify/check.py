@@ -11,8 +11,8 @@ from .. import datafile
 from ..console import UserError
 from ..formats import counted
 from ..run.reading import Reading, alone, join, read, refuse_twice
-from ..run.results import TRIALS
-from .certificate import FILE, Certificate, build, hashed
+from ..run.results import CERTIFICATE, TRIALS
+from .certificate import Certificate, build, hashed
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def read_certificate(path: Path) -> Certificate:
     try:
         return datafile.read(path, Certificate)
     except datafile.NotAsDeclaredError as error:
-        raise UserError(f"{path} is no certificate ({error}): name a {FILE} that report wrote") from None
+        raise UserError(f"{path} is no certificate ({error}): name a {CERTIFICATE} that report wrote") from None
 
 
 def readings(kept: Certificate, folders: Sequence[Path]) -> list[Reading]:
