@@ -277,6 +277,12 @@ MUTANTS = {
         "replace(rates,",
         "tests/test_took.py -k bf16",
     ),
+    "took-likely": Mutant(
+        "repro/plan/took.py",
+        "if share >= first / 2]",
+        "]",
+        "tests/test_took.py -k ranked",
+    ),
     "took-links": Mutant(
         "repro/plan/causes.py",
         "replace(machine, network=1e9 / 8)",

@@ -98,11 +98,14 @@ def test_causes_are_ranked_by_how_well_each_explains_the_time() -> None:
     found = explain(3.0, 1.0, [far, wide, near], NORMAL)
     assert [cause.text for cause, _ in found.causes] == ["near", "wide", "far"], "a range pays for its width"
     assert sum(share for _, share in found.causes) == pytest.approx(1.0)
-    assert found.explained
-    assert "most likely near" in found.sentence("It")
+    assert found.likely == ["near"]
+    assert found.sentence("It").endswith("most likely near.")
+    both = explain(3.0, 1.0, [Cause("a", 2.95, 2.95), near, Cause("c", 3.2, 3.2)], NORMAL)
+    assert both.sentence("It").endswith("most likely a or near.")
     assert explain(40.0, 1.0, [far, wide, near], NORMAL).causes[0][0] == wide
     alone = explain(20.0, 1.0, [near, far], NORMAL)
-    assert not alone.explained
+    assert alone.likely == []
+    assert explain(20.0, 1.0, [], NORMAL).likely == []
     assert "no single cause explains it" in alone.sentence("It")
     assert alone.data()[-1]["cause"] == LOADING
     assert NORMAL.away(1.0, 0.5, 2.0) == 0.0
@@ -163,6 +166,18 @@ def test_without_tf32_products_run_at_the_peak_of_fp32() -> None:
     steps = of.recipe.batch_size / 8
     assert slow > steps * flops / 19.5e12
     assert slow > 3 * of.step(8).seconds
+
+
+def test_a_model_in_fp32_may_be_faster_in_bf16() -> None:
+    machine = Machine(gpu_named("H100"), 1)
+    vit = step_model(models.find("vit"), machine, FREE_LUNCH, FITTED, STACK)
+    assert vit.recipe.precision == "fp32"
+    fast, _ = seconds(vit)["it computes in bf16 (autocast)"]
+    parts = Settings.parse("modern+bf16")
+    predicted = step_model(models.find("vit"), machine, parts, FITTED, STACK).step(8).seconds
+    assert fast == pytest.approx(predicted, rel=0.01)
+    assert fast < vit.step(8).seconds
+    assert "it computes in bf16 (autocast)" not in seconds(model("A100"))
 
 
 def test_bf16_is_a_cause_where_the_gpu_has_none() -> None:

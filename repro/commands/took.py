@@ -42,7 +42,7 @@ def answer(
         format,
         every,
         verdict=found.verdict,
-        explained=found.explained,
+        likely=found.likely,
         took_seconds=took,
         predicted_seconds=found.predicted,
         normal_low_seconds=low,

@@ -15,6 +15,7 @@ from ..paper.gpus import AMPERE
 from ..predict.constants import Rates
 from ..predict.fits import Constants, Probes
 from ..predict.hardware import Machine, Probed
+from ..predict.parts import adapted
 from ..predict.time import StepModel
 from ..predict.traces import Block, Linear, Trace
 from .took import Cause
@@ -48,13 +49,18 @@ def causes_of(model: StepModel, micro_batch: int, fitted: Constants) -> Iterator
     if compiles(recipe, settings):
         yield at("it is not compiled", replace(model, recipe=replace(recipe, compiles=False)))
     elif recipe.compiles and settings.library != "deepspeed":
-        yield at("it is compiled, with TF32", replace(model, settings=replace(settings, free_lunch=True)))
+        text = f"it is compiled{', with TF32' if machine.has_tf32 else ''}"
+        yield at(text, replace(model, settings=replace(settings, free_lunch=True)))
     if machine.capability is not None and (settings.free_lunch or recipe.precision != "fp32"):
         slow = replace(model, recipe=replace(recipe, precision="fp32"), trace=in_fp32(model.trace))
         yield at("it computes in fp32 without TF32", replace(slow, rates=without_tf32(model)))
         if recipe.precision == "fp16" and machine.capability < AMPERE:
             slow = replace(model, rates=emulating_bf16(model))
             yield at("it computes in bf16, which this GPU does at fp32's speed", slow)
+    if machine.capability is not None and machine.capability >= AMPERE and recipe.precision == "fp32":
+        trace = adapted(recipe, model.trace, ("bf16",), compiles(recipe, settings))
+        half = replace(model, recipe=replace(recipe, precision="bf16"), trace=trace)
+        yield at("it computes in bf16 (autocast)", half)
     if micro_batch > 1:
         few, one_ = (model.step(examples).seconds for examples in (max(1, micro_batch // 2), 1))
         yield Cause("its micro batch is small, and launches take the time", min(few, one_), max(few, one_))

@@ -125,9 +125,11 @@ class Verdict:
         return "slower" if self.took > high else "faster" if self.took < low else "normal"
 
     @property
-    def explained(self) -> bool:
-        """Return whether the first cause alone makes the time a normal one."""
-        return any(self.normal.away(self.took, one.low, one.high) <= _TENTH for one, _ in self.causes[:1])
+    def likely(self) -> list[str]:
+        """Return the likeliest cause, and the next if half as likely, of those that alone make the time normal."""
+        first, *_ = *(share for _, share in self.causes), 0.0
+        near = [one for one, share in self.causes[:2] if share >= first / 2]
+        return [one.text for one in near if self.normal.away(self.took, one.low, one.high) <= _TENTH]
 
     def sentence(self, what: str) -> str:
         """Return the verdict on what was trained, with the likeliest cause."""
@@ -136,7 +138,7 @@ class Verdict:
             return f"{what}: {took} a step is normal, as {low} to {high} are; predicted is {predicted}."
         ratio = self.took / self.predicted
         off = f"{significant(ratio)} times as long" if ratio > 1 else f"{significant(1 / ratio)} times as fast"
-        cause = f"most likely {self.causes[0][0].text}" if self.explained else "no single cause explains it"
+        cause = f"most likely {' or '.join(self.likely)}" if self.likely else "no single cause explains it"
         return f"{what}: {took} a step is {off} as predicted ({predicted}; {low} to {high} are normal): {cause}."
 
     def data(self) -> list[dict[str, Any]]:
