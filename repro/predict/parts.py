@@ -28,13 +28,13 @@ _ATTENTION_BACKWARD = 2.5  # FLOPs of the fused kernel's backward pass over its 
 # Whole logits are saved in fp32, twice at the peak. A chunk is the next power of two of tokens x width / vocabulary
 # tokens: its logits, and what is cut from them, take at most 8 bytes a token and unit of width (measured 0.12 and 0.35
 # GiB of 16,384 tokens on an H200, results/h200/cross-entropy.csv).
-_FUSED_LOGIT = 6.0
+FUSED_LOGIT = 6.0
 _LOGIT_SAVED, _LOGIT_PEAK, _CHUNK_PEAK = 4.0, 8.0, 8.0
 # Of fp32 activations what autocast leaves: Pythia-160M saves 5 % more under autocast than in half precision throughout,
 # and its other operators move twice as many bytes; norms and the residual stream stay in fp32.
 _AUTOCAST_SAVED, _AUTOCAST_MOVED, _CAST_BYTES = 0.53, 0.75, 6.0
 _SCALED = 1.25  # bytes that scaling to FP8 moves over those of the product: operands are read twice and written once
-_REPLAYED = 0.2  # of a kernel's launch in a CUDA graph
+REPLAYED = 0.2  # of a kernel's launch in a CUDA graph
 _WORTH = 0.998  # of the step: a part that is predicted to bring less is left out
 
 
@@ -44,7 +44,7 @@ def adapted(recipe: Recipe, trace: Trace, parts: tuple[str, ...], compiled: bool
     rest, *layers = trace.parts
     full = all("/half/" not in key for part in trace.parts for key in part.costs)
     if "bf16" in parts and full:
-        rest, *layers = (_in_half(part, "bf16_weights" in parts) for part in (rest, *layers))
+        rest, *layers = (in_half(part, "bf16_weights" in parts) for part in (rest, *layers))
     if "fused_attention" in parts and isinstance(recipe.inputs, Text):
         moved = _HALF_MOVED if trace.variant == "half" else 1.0
         layers = [_with_fused_attention(part, recipe.inputs.sequence, recipe.width, moved) for part in layers]
@@ -54,7 +54,7 @@ def adapted(recipe: Recipe, trace: Trace, parts: tuple[str, ...], compiled: bool
         layers = [_in_fp8(part) for part in layers]
     if "cuda_graphs" in parts and compiled:
         rest, *layers = (
-            _mapped(part, lambda key, line: line * _REPLAYED if key.endswith("/kernels") else line)
+            _mapped(part, lambda key, line: line * REPLAYED if key.endswith("/kernels") else line)
             for part in (rest, *layers)
         )
     return replace(trace, parts=(rest, *layers))
@@ -74,7 +74,7 @@ def _added(part: Block, more: Changes) -> Block:
     return replace(part, costs=costs)
 
 
-def _in_half(part: Block, weights: bool) -> Block:
+def in_half(part: Block, weights: bool) -> Block:
     """Return a part of an fp32 model in bf16: under autocast or, with its `weights`, throughout."""
     saved, moved = (0.5, 0.5) if weights else (_AUTOCAST_SAVED, _AUTOCAST_MOVED)
     costs: Changes = {}
@@ -146,7 +146,7 @@ def _with_fused_loss(rest: Block, inputs: Text, width: int) -> Block:
     changed = dict(rest.costs)
     for kind in ("memory", "fused"):
         forward, backward = (f"{phase}/{kind}/bytes" for phase in ("forward", "backward"))
-        changed[forward] = Linear(rest.cost(forward).fixed, min(rest.cost(forward).each, _FUSED_LOGIT * logits))
+        changed[forward] = Linear(rest.cost(forward).fixed, min(rest.cost(forward).each, FUSED_LOGIT * logits))
         changed[backward] = Linear(rest.cost(backward).fixed, 0.2 * rest.cost(backward).each)
     more: Changes = {
         "saved": Linear(4.0 * inputs.vocabulary * width, -_LOGIT_SAVED * logits),

@@ -124,7 +124,7 @@ class TimedStep:
         return replace(self, micro=self.micro.scaled(factor), update=factor * self.update)
 
 
-def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -> tuple[Segment, ...]:
+def stretches(trace: Trace, settings: Settings, examples: float, compiled: bool) -> tuple[Segment, ...]:
     """Return a micro-step's stretches in order: the layers forward, the rest of the model forward and backward, the
     layers backward, each after its recomputation by checkpointing. FSDP supplies weights in half precision."""
     skipped = "memory" if compiled else "fused", "weight_cast" if settings.library == "fsdp" else ""
@@ -134,7 +134,7 @@ def stretches(trace: Trace, settings: Settings, examples: int, compiled: bool) -
 
 @cache  # many settings share them
 def _stretches(
-    trace: Trace, examples: int, skipped: tuple[str, ...], checkpointing: bool, keeps_products: bool
+    trace: Trace, examples: float, skipped: tuple[str, ...], checkpointing: bool, keeps_products: bool
 ) -> tuple[Segment, ...]:
 
     def stretch(part: Block, *phases: str) -> Segment:
@@ -180,16 +180,24 @@ class StepModel:
     machine: Machine
     rates: Rates
 
+    @property
+    def compiled(self) -> bool:
+        return compiles(self.recipe, self.settings)
+
+    @property
+    def tf32(self) -> bool:
+        return self.settings.free_lunch
+
     def step(self, examples: int) -> TimedStep:
         """Return a training step of the replication batch, in micro-steps of `examples` on each GPU. Every micro-step
         reduces gradients, as in the authors' measurements."""
         times = self.recipe.batch_size / (self.machine.world * examples)
         return TimedStep(self.recipe, self.trace, self.settings, self.micro_step(examples), times, self.update())
 
-    def micro_step(self, examples: int) -> MicroStep:
+    def micro_step(self, examples: float) -> MicroStep:
         """Return a micro-step that reduces gradients. A matrix product computes and moves bytes at the same time: the
         longer of the two decides, which fits the measured steps better than the root of the sum of their squares."""
-        compiled = compiles(self.recipe, self.settings)
+        compiled = self.compiled
         rates, bandwidth, speed = self.rates, self._bandwidth, cache(self._speed)
         in_loops = self.machine.bandwidth * rates.fused if compiled else bandwidth
         timed = tuple(
@@ -254,14 +262,14 @@ class StepModel:
             return machine.lanes * (slow if backward and not half else rates.depthwise_forward)
         if name == "attention" and not half:
             return machine.peak("fp32", False) * rates.attention_fp32
-        peak = machine.peak(self.recipe.precision if half else "fp32", self.settings.free_lunch)
+        peak = machine.peak(self.recipe.precision if half else "fp32", self.tf32)
         if name == "attention":
             return peak * (rates.cudnn if hopper and not papers else rates.attention)
         if arithmetic == "fp8":
             peak *= FP8_PEAK
         if half:
             return peak * (rates.half_geforce if machine.geforce else rates.half_hopper if hopper else rates.half)
-        if self.settings.free_lunch and machine.has_tf32:
+        if self.tf32 and machine.has_tf32:
             return peak * rates.tf32
         return peak * (rates.full_gddr if machine.wide_lanes and not machine.stacked else rates.full)
 
