@@ -92,6 +92,10 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report misspelled options first: argparse reports missing ones first."""
+        if "arguments" in self._defaults and "--" in (args or ()):  # argparse gives a script's own to no positional
+            split = list(args).index("--")
+            args, rest = args[:split], args[split + 1 :]
+            namespace = argparse.Namespace(arguments=rest)
         known = [each.removeprefix("--") for each in self._option_string_actions if each.startswith("--")]
         words = [*itertools.takewhile(lambda word: word != "--", args or ())]
         if any(action.dest in ("models", "model") for action in self._actions):

@@ -148,13 +148,13 @@ def test_an_old_word_names_the_one_that_replaces_it(words: str) -> None:
     assert OLD_WORDS[words] in refused
 
 
-def test_there_are_18_commands_of_at_most_24_options_and_80_lines_of_help(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_19_commands_of_at_most_24_options_and_80_lines_of_help(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     listed = repro("--help").stdout.partition("commands:\n")[2].partition("\n\n")[0]
     commands = {line.split()[0] for line in listed.splitlines()}
     assert commands == {
         *("run", "report", "table", "audit", "claims", "predict", "cost", "compare", "export", "survey", "list"),
-        *("doctor", "slurm", "probe", "lab", "track", "verify", "contribute"),
+        *("doctor", "slurm", "probe", "lab", "track", "verify", "contribute", "plan"),
     }
     options = {name: [each for each in parser(name)._actions if each.option_strings] for name in HELP}
     counts = {name: len(each) - 1 for name, each in options.items()}  # -h apart

@@ -13,6 +13,7 @@ HELP = {
     "audit": "say of every published cell whether it can be true, by the FLOP/s that it implies",
     "claims": "recompute the numbers in the papers' sentences, and say which hold",
     "predict": "predict days, memory and step time on GPUs that are not here, without torch",
+    "plan": "say how long a training script of your own takes on a GPU that is not here, and whether it fits",
     "cost": "say what training a model costs on each machine, bought or rented, and when owning pays",
     "track": "log a run's trials, verdicts and report with TensorBoard or Weights & Biases",
     "verify": "list the runs that decide most of the paper for a budget, or in a time; or check a certificate",

@@ -1,0 +1,155 @@
+"""`repro plan`: say how long a user's own training script takes on a GPU that is not here, and whether it fits."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..console import UserError
+from ..formats import SECONDS_A_DAY, count_if_given, days_text, listing, path, significant
+from ..paper.custom_gpu import custom_gpu
+from ..plan.answer import Plan
+from ..plan.script import Asked, recorded
+from ..plan.script_causes import causes_of
+from ..plan.took import Normal, Took, Verdict, explain, seconds_text
+from ..predict import fits
+from ..predict.hardware import Machine, gpu_named
+from ..printout import add_output, output
+
+_CHANGES = 3  # that are shown
+_PLACES = 4  # that are named
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("script", type=path, metavar="SCRIPT", help="a training script that uses torch")
+    parser.set_defaults(arguments=())  # what stands behind --
+    parser.epilog = "What stands behind -- goes to the script: plan train.py --gpu H100 -- --batch-size 32."
+    parser.add_argument("--gpu", required=True, metavar="NAME|FILE", help="a GPU of the catalogue, or a TOML file")
+    parser.add_argument("--gpus", metavar="N", help="GPUs of one node (default: 1)")
+    parser.add_argument("--steps", metavar="N", help="optimizer steps, where the script does not tell them")
+    parser.add_argument(
+        "--took",
+        metavar="13.8s",
+        help="what a step took you (or the training: 7h; or 45000 tokens/s, 1.2 it/s): is it normal, and if not, why",
+    )
+    parser.add_argument("--samples", type=path, metavar="FILE", help="a small file in place of the data that it opens")
+    parser.add_argument("--here", action="store_true", help="run it in its folder, read-only, and not in a copy")
+    add_output(parser)
+
+
+def main(given: argparse.Namespace) -> int:
+    gpus, steps = count_if_given(given.gpus, "--gpus") or 1, count_if_given(given.steps, "--steps")
+    took = Took.parse(given.took) if given.took is not None else None
+    machine = Machine(custom_gpu(given.gpu) or gpu_named(given.gpu), gpus)
+    if machine.capability is None:
+        raise UserError(f"--gpu {given.gpu}: its file names no compute_capability, which a plan needs")
+    gpu = {"name": machine.gpu.name, "memory_bytes": machine.gpu.memory_bytes, "capability": machine.capability}
+    found = recorded(Asked(given.script, tuple(given.arguments), gpu, gpus, given.samples, given.here))
+    if not found["on_gpu"]:
+        raise UserError(
+            f"{given.script}: no weights are moved to the GPU: .to('cuda') is missing, or it asks for a CPU"
+        )
+    plan = Plan.of(found, machine, fits.fitted_constants()[fits.EVERYTHING])
+    known = float(steps) if steps else found["steps"][0] if found["steps"] else None
+    normal, notes = Normal.on(machine, plan.constants), _notes(plan, bool(steps))
+    data, name = _data(plan, known, normal), given.script.name
+    more: dict[str, Any] = {
+        "changes": [{"change": change, "speedup": speedup} for change, speedup in plan.changes()],
+        "parts_of_a_step": plan.parts,
+        "update_kernels": plan.update_kernels,
+        "followed": {key: found[key] for key in ("isolation", "synchronisations", "branches", "untold", "steps")},
+    }
+    if took is None:
+        answer, rows, shown = _sentence(name, plan, known), [data], _rows(plan, data)
+    else:
+        judged = _judged(plan, took, normal, known)
+        answer, rows, shown = judged.sentence(f"{name} on {_where(plan)}"), judged.data(), judged.shown()
+        notes[-1] = f"{normal.reason[0].upper()}{normal.reason[1:]}."
+        more |= {"plan": data, "verdict": judged.verdict, "explained": judged.explained}
+    print(output(answer, rows, shown, notes, given.format, given.all, **more))
+    return 0
+
+
+def _judged(plan: Plan, took: Took, normal: Normal, steps: float | None) -> Verdict:
+    """Judge a speed that was measured."""
+    batch = plan.machine.world * plan.examples * plan.micro_steps
+    tokens = round(plan.recorded["tokens"] / plan.recorded["examples"]) if plan.recorded["tokens"] else None
+    seconds = took.step(batch, tokens, round(steps) if steps else None)
+    return explain(seconds, plan.seconds, causes_of(plan), normal)
+
+
+def _data(plan: Plan, steps: float | None, normal: Normal) -> dict[str, Any]:
+    """Return the answer's numbers, as CSV and JSON have them."""
+    recorded, costs = plan.recorded, plan.recorded["micro"].items()
+    saved = recorded["peaks"]["micro"]
+    return {
+        "gpu": plan.machine.gpu.name,
+        "gpus": plan.machine.gpus,
+        "fits": plan.fits,
+        "peak_bytes": plan.peak,
+        "usable_bytes": plan.room,
+        "predicted_step_seconds": plan.seconds,
+        "low": normal.low * plan.seconds,
+        "high": normal.high * plan.seconds,
+        "examples_per_second": plan.examples_a_second,
+        "tokens_per_second": plan.examples_a_second * recorded["tokens"] / (recorded["examples"] or 1.0) or None,
+        "steps": steps,
+        "predicted_days": steps and steps * plan.seconds / SECONDS_A_DAY,
+        "micro_batch": plan.examples,
+        "micro_steps": plan.micro_steps,
+        "largest_micro_batch": plan.largest,
+        "precision": plan.precision,
+        "compiled": plan.compiled,
+        "weights": recorded["parameters"],
+        "flops_per_micro_step": sum(sum(line) for key, line in costs if key.endswith("/flops")),
+        "bytes_per_micro_step": sum(
+            sum(line) for key, line in costs if key.endswith("/bytes") and "/fused/" not in key
+        ),
+        "activation_bytes": saved.get("activations", 0.0) + saved.get("copies", 0.0),
+    }
+
+
+def _where(plan: Plan) -> str:
+    return f"{plan.machine.gpus} x {plan.machine.gpu.name}"
+
+
+def _sentence(name: str, plan: Plan, steps: float | None) -> str:
+    memory = f"{plan.peak / 2**30:.1f} of {plan.room / 2**30:.1f} GiB"
+    if not plan.fits:
+        most = f"a micro batch of {plan.largest} would fit" if plan.largest else "no micro batch fits"
+        return f"{name} does not fit on {_where(plan)}: it needs {memory}; {most}."
+    whole = f"{days_text(steps * plan.seconds / SECONDS_A_DAY)} for {steps:,.0f} steps, " if steps else ""
+    step = seconds_text(plan.seconds)
+    return f"{name} fits on {_where(plan)} ({memory}) and takes {whole}{step} a step (predicted)."
+
+
+def _rows(plan: Plan, data: dict[str, Any]) -> list[dict[str, str]]:
+    """Return what people see: a line for each thing to know, then one for each change that helps."""
+    steps, ends = data["steps"], (data["low"], data["high"])
+    low, high = map(seconds_text, ends)
+    found = {"a step": f"{seconds_text(plan.seconds)}; {low} to {high} would be normal"}
+    if steps:
+        found["all steps"] = " to ".join(days_text(steps * end / SECONDS_A_DAY) for end in ends)
+    tokens = f"{data['tokens_per_second']:,.0f} tokens or " if data["tokens_per_second"] else ""
+    found["a second"] = f"{tokens}{significant(plan.examples_a_second)} examples"
+    found["micro batch"] = f"{plan.examples:.0f}, {plan.micro_steps:.0f} a step on each GPU; at most {plan.largest} fit"
+    largest = sorted(plan.parts.items(), key=lambda each: -each[1])[:3]
+    found["its time goes to"] = ", ".join(f"{name} {part / plan.seconds:.0%}" for name, part in largest)
+    rows = [{"what": key, "value": value} for key, value in found.items()]
+    changes = plan.changes()[:_CHANGES]
+    return rows + [{"what": f"{speedup:.2f}x as fast", "value": name} for name, speedup in changes]
+
+
+def _notes(plan: Plan, given_steps: bool) -> list[str]:
+    """Return where the number of steps is from, what could not be followed, and how it ran."""
+    recorded = plan.recorded
+    source = "--steps" if given_steps else recorded["steps"][1] if recorded["steps"] else ""
+    steps = f"Steps are from {source}." if source else "No loop or name tells the number of steps: give --steps."
+    lost = list(recorded["untold"])
+    if places := [*recorded["branches"]][:_PLACES]:
+        lost.append(f"branches on computed values at {listing(places)}, taken for 1.0, 1 or False")
+    followed = f"Not followed: {'; '.join(lost[:_PLACES])}." if lost else "All of a step was followed."
+    waiting = plan.waiting(recorded["workers"])
+    loading = f" Its data loader, timed here, would add {seconds_text(waiting)} a step, not counted." if waiting else ""
+    ran = f"It ran without network ({recorded['isolation']}); nothing was computed.{loading}"
+    return [steps, f"{followed} Code after the third step did not run.", ran]

@@ -1,0 +1,54 @@
+"""What may be otherwise in the training of a script than planned: its step, predicted again with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from repro.predict.constants import Rates
+from repro.predict.traces import Block
+
+from ..paper.gpus import AMPERE
+from .answer import Plan
+from .causes import cpus, emulating_bf16, in_fp32, slower_links, without_tf32
+from .took import Cause
+
+
+def causes_of(plan: Plan) -> Iterator[Cause]:
+    """Yield what may be otherwise than planned, with the seconds of a step then."""
+
+    def at(text: str, *changed: Plan) -> Cause:
+        seconds = [each.seconds for each in changed]
+        return Cause(text, min(seconds), max(seconds))
+
+    machine = plan.machine
+    on_cpus = (replace(_with(plan, rates), machine=cpu) for cpu, rates in cpus(plan.constants))
+    yield at("it does not run on the GPU at all, but on a CPU", *on_cpus)
+    if plan.compiled:
+        yield at("it is not compiled", replace(plan, compiled=False))
+    if plan.precision != "fp32" or plan.tf32:
+        full = _with(replace(plan, precision="fp32", micro=_in_fp32(plan)), without_tf32(plan.model))
+        yield at("it computes in fp32 without TF32", replace(full, tf32=False))
+    if plan.precision == "fp16" and machine.capability is not None and machine.capability < AMPERE:
+        yield at("it computes in bf16, which this GPU does at fp32's speed", _with(plan, emulating_bf16(plan.model)))
+    if plan.examples > 1:
+        few = (plan.with_micro_batch(size) for size in (max(1.0, plan.examples // 2), 1.0))
+        yield at("its micro batch is small, and launches take the time", *few)
+    for text, other in slower_links(machine):
+        yield at(text, replace(plan, machine=other))
+    yield Cause("states are offloaded to the host", offloaded := plan.seconds + plan.offloading, offloaded)
+    if plan.micro_steps > 1:
+        micro = plan.seconds / plan.micro_steps
+        yield Cause(f"it is the time of a micro-step, of which {plan.micro_steps:.0f} make a step", micro, micro)
+    if waiting := plan.waiting(0):
+        loading = plan.seconds + waiting
+        yield Cause("it waits for its data, as a loader without workers would, timed here", loading, loading)
+
+
+def _with(plan: Plan, rates: Rates) -> Plan:
+    return replace(plan, constants=replace(plan.constants, rates=rates))
+
+
+def _in_fp32(plan: Plan) -> Block:
+    [full, _] = in_fp32(plan.model.trace).parts
+    return replace(full, costs=full.costs | {"parameters": plan.micro.cost("parameters")})
