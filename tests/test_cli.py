@@ -208,7 +208,7 @@ def test_an_option_of_another_stack_is_refused_between_two_runs() -> None:
 
 PRINTING = [
     *("list recipes", "list gpus", "list settings", "doctor", "audit", "claims", *ON_MONEY, ITSELF),
-    *("survey --questions", "verify --budget 5"),
+    *("survey --questions", "verify --budget 5", "plan tests/plan/plain.py --gpu A100"),
     *(f"table {name}" for name in ("1", "3", "4", "5", "6", "7", "j")),
     *("table 1 --by true", "table 4 --by true", "predict", "predict --validate", "predict --models vit --gpu A100"),
     *("predict --methods modern", "predict --models vit --gpu A100 --methods modern"),

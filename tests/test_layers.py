@@ -13,6 +13,8 @@ ON_TORCH = (
     "repro.measure",
     "repro.train.",
     "repro.predict.trace.",
+    "repro.plan.fake_cuda",
+    "repro.plan.recorder",
     "repro.models.adversarial",
     "repro.models.objective",
 )

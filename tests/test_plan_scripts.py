@@ -164,7 +164,7 @@ def test_a_gpu_that_is_too_small_says_what_would_fit(tmp_path: Path) -> None:
 
 def lines(script: Path | str, *options: str, **variables: str) -> list[str]:
     """What a plan that fails says."""
-    done = repro("plan", str(script), "--gpu", "A100", *options, **variables)
+    done = repro("plan", str(script), "--gpu", "A100", *options, cwd=ROOT, **variables)
     assert (done.returncode, done.stdout) == (2, "")
     return [line for line in done.stderr.splitlines() if "plan runs your script" not in line]
 
