@@ -65,7 +65,7 @@ def main(given: argparse.Namespace) -> int:
         judged = _judged(plan, took, normal, known)
         answer, rows, shown = judged.sentence(f"{name} on {_where(plan)}"), judged.data(), judged.shown()
         notes[-1] = f"{normal.reason[0].upper()}{normal.reason[1:]}."
-        more |= {"plan": data, "verdict": judged.verdict, "explained": judged.explained}
+        more |= {"plan": data, "verdict": judged.verdict, "likely": judged.likely}
     print(output(answer, rows, shown, notes, given.format, given.all, **more))
     return 0
 
