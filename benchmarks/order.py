@@ -13,20 +13,20 @@ from repro.commands.verify import cheapest
 from repro.money.prices import price_list
 from repro.paper.tables import Cell
 from repro.verify.order import Limits, Orderer
-from repro.verify.runs import SETTING_UP, TABLE_CLAIMS, Odds, Run, candidates, decides, deviation
+from repro.verify.runs import SETTING_UP, Odds, Run, candidates, decides, deviation
 
 from . import tell
 
 SEED = 20241030
-Verdicts = dict[Cell, tuple[bool, bool]]  # of each cell: whether it is decided, and whether it differs
+Verdicts = dict[Cell, bool]  # of each cell: whether it is decided
 
 
 def drawn(runs: Sequence[Run], chance: random.Random) -> Verdicts:
     """Return the verdicts where each cell's true days come from the interval of its prediction."""
 
-    def verdict(odds: Odds) -> tuple[bool, bool]:
+    def verdict(odds: Odds) -> bool:
         if odds.days is None or odds.cell.days is None:
-            return chance.random() < odds.decides, chance.random() < odds.differs
+            return chance.random() < odds.decides
         away = chance.gauss()
         return decides(odds.cell, odds.days.value * math.exp(away * deviation(odds.days, away > 0)))
 
@@ -35,11 +35,7 @@ def drawn(runs: Sequence[Run], chance: random.Random) -> Verdicts:
 
 def printed(runs: Sequence[Run], chance: random.Random) -> Verdicts:
     """Return the verdicts where the paper is right."""
-    return {
-        odds.cell: (odds.decides > 0, False) if odds.cell.days is None else decides(odds.cell, odds.cell.days)
-        for run in runs
-        for odds in run.odds
-    }
+    return {odds.cell: decides(odds.cell, odds.cell.days) for run in runs for odds in run.odds}
 
 
 def within(runs: Sequence[Run], limits: Limits) -> list[Run]:
@@ -56,16 +52,8 @@ def within(runs: Sequence[Run], limits: Limits) -> list[Run]:
 
 def decided(runs: Sequence[Run], verdicts: Verdicts, claims: dict[str, frozenset[Cell]]) -> int:
     """Return how many cells and claims these runs decide."""
-    measured = {odds.cell for run in runs for odds in run.odds if odds.decides}
-    cells = {cell for cell in measured if verdicts[cell][0]}
-    differing = {cell.table for cell in cells if verdicts[cell][1]}
-    timed = any(odds.days is not None for run in runs for odds in run.odds)
-    return (
-        len(cells)
-        + sum(of_claim <= cells for of_claim in claims.values())
-        + sum(table in differing for table in TABLE_CLAIMS)
-        + timed
-    )
+    cells = {odds.cell for run in runs for odds in run.odds if verdicts[odds.cell]}
+    return len(cells) + sum(of_claim <= cells for of_claim in claims.values())
 
 
 def rows(budgets: Sequence[float] = (2.0, 5.0, 20.0), draws: int = 200) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from tests.command_line import answer, refusal, repro
 def test_the_list_stays_within_its_budget_with_a_dated_price_and_a_command_for_each_run() -> None:
     found = answer("verify", "--budget", "20")
     assert 15 < sum(row["cost_usd"] for row in found["rows"]) <= 20
-    assert found["answer"].startswith(f"Spend 19.33 USD on these {len(found['rows'])} runs: they decide about ")
+    assert found["answer"].startswith(f"Spend 19.97 USD on these {len(found['rows'])} runs: they decide about ")
     for row in found["rows"]:
         assert row["provider"]
         assert row["quoted"]
@@ -41,15 +41,22 @@ def test_no_row_decides_a_cell_twice_and_lost_cells_are_of_none() -> None:
     assert not lost & set(listed)
 
 
+def test_what_results_that_are_kept_decide_is_not_measured_again() -> None:
+    rows = answer("verify", "--minutes", "100", "--gpu", "H100")["rows"]
+    cells = [cell for row in rows for cell in row["decides_cells"].split("; ")]
+    assert "Table 1, Pythia-1B on 1 H100" in cells, "within a tenth of a bound"
+    assert not {"Table 1, RoBERTa on 1 H100", "Table 4, Pythia-2.8B on 1 H100"} & set(cells)
+
+
 def test_a_verdict_is_decided_where_a_second_run_would_give_the_same() -> None:
     cell = next(cell for cell in cells("1") if (cell.days or 0) > 20)
     assert cell.days is not None
     assert bounds(100, TOLERANCE) == pytest.approx((99.5 * 0.85, 100.5 * 1.15)), "rounded days, 15 % off"
     low, high = bounds(cell.days, TOLERANCE)
-    assert runs.decides(cell, cell.days) == (True, False)
-    assert runs.decides(cell, 1.01 * high) == (False, False)
-    assert runs.decides(cell, 1.2 * high) == (True, True)
-    assert runs.decides(cell, low / 1.2) == (True, True)
+    assert runs.decides(cell, cell.days)
+    assert not runs.decides(cell, 1.01 * high)
+    assert runs.decides(cell, 1.2 * high)
+    assert runs.decides(cell, low / 1.2)
 
 
 def test_its_order_decides_more_than_the_cheapest_first_the_tables_or_any() -> None:

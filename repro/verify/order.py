@@ -8,11 +8,10 @@ from functools import cached_property
 from math import inf, prod
 
 from ..paper.tables import Cell
-from .runs import SETTING_UP, TABLE_CLAIMS, TIMED, Run, resting_on
+from .runs import SETTING_UP, Run, resting_on
 
 RESERVE = 0.25  # of the estimated minutes, which are within 25 % of those of results/h100
 Machine = tuple[str, int]
-_LISTED = 0.5  # a run is said to decide a claim from this probability on
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Orderer:
     @cached_property
     def odds(self) -> dict[Cell, float]:
         """Return the probability that a cell is decided, of those that some run may decide within the budget."""
-        return {each.cell: each.decides for run in self.runs for each in run.odds if each.decides}
+        return {each.cell: each.decides for run in self.runs for each in run.odds}
 
     @cached_property
     def credits(self) -> dict[Cell, float]:
@@ -81,25 +80,24 @@ class Orderer:
     def _greedy(self, credit: Callable[[Cell], float]) -> list[Run]:
         """Take again and again what brings most for its cost: a run on a machine that is rented already, or the best
         beginning of the runs on another, which also pays for setting it up."""
-        fixed = {run: sum(each.decides + credit(each.cell) for each in run.odds if each.decides) for run in self.runs}
+        gains = {run: sum(each.decides + credit(each.cell) for each in run.odds) for run in self.runs}
         cost = {run: self.limits.cost(run.machine, run.minutes) for run in self.runs}
         waiting: dict[Machine, list[Run]] = {}
-        for run in sorted(self.runs, key=lambda run: fixed[run] / cost[run], reverse=True):
+        for run in sorted(self.runs, key=lambda run: gains[run] / cost[run], reverse=True):
             if cost[run] < inf:
                 waiting.setdefault(run.machine, []).append(run)
         taken: dict[Machine, list[Run]] = {}
-        state, spent, minutes = Undecided(), 0.0, 0.0
+        spent, minutes = 0.0, 0.0
         while True:
             best: tuple[float, list[Run], float, float] | None = None
             for machine, runs in waiting.items():
                 setting_up = 0.0 if machine in taken else SETTING_UP
                 beginning: list[Run] = []
-                gain, needs, after = 0.0, setting_up, state
+                gain, needs = 0.0, setting_up
                 for run in runs if setting_up else runs[:1]:
                     if not self._fits(spent, minutes, machine, needs + run.minutes):
                         continue
-                    gain += fixed[run] + after.expected(run)
-                    needs, after, beginning = needs + run.minutes, after.after(run), [*beginning, run]
+                    gain, needs, beginning = gain + gains[run], needs + run.minutes, [*beginning, run]
                     ratio = gain / self.limits.cost(machine, needs)
                     if best is None or ratio > best[0]:
                         best = ratio, beginning, needs, self.limits.cost(machine, needs)
@@ -114,8 +112,6 @@ class Orderer:
             taken.setdefault(machine, []).extend(beginning)
             waiting[machine] = [run for run in waiting[machine] if run not in beginning]
             spent, minutes = spent + costs, minutes + (1 + RESERVE) * needs
-            for run in beginning:
-                state = state.after(run)
 
     def _fits(self, spent: float, minutes: float, machine: Machine, needs: float) -> bool:
         limits = self.limits
@@ -124,50 +120,21 @@ class Orderer:
 
     def rows(self, runs: Sequence[Run]) -> list[Row]:
         """Return what each run of a list decides after those before it."""
-        state, found, done = Undecided(), [], set[Cell]()
-        rented = set[Machine]()
+        found, done, rented = [], set[Cell](), set[Machine]()
         for run in runs:
-            there = tuple(each for each in run.odds if each.decides)
-            before, after = set(done), state.after(run)
-            done |= {each.cell for each in there}
-            completed = [id for id, of_claim in self.claims.items() if of_claim <= done and not of_claim <= before]
-            table = [id for id, left in after.left.items() if left < _LISTED <= state.left.get(id, 1.0)]
-            claimed = sum(prod(self.odds[cell] for cell in self.claims[id]) for id in completed)
+            cells = tuple(each.cell for each in run.odds)
+            after = done | set(cells)
+            claims = [id for id, of_claim in self.claims.items() if of_claim <= after and not of_claim <= done]
             minutes = run.minutes + (0.0 if run.machine in rented else SETTING_UP)
-            rented.add(run.machine)
-            cells = tuple(each.cell for each in there)
             row = Row(
                 run,
                 (1 + RESERVE) * minutes,
                 cells,
-                (*completed, *table),
-                sum(each.decides for each in there),
-                claimed + state.expected(run),
+                tuple(claims),
+                sum(each.decides for each in run.odds),
+                sum(prod(self.odds[cell] for cell in self.claims[id]) for id in claims),
             )
             found.append(row)
-            state = after
+            done = after
+            rented.add(run.machine)
         return found
-
-
-@dataclass(frozen=True)
-class Undecided:
-    """The probability that each of the claims is still undecided that one run alone may decide."""
-
-    left: dict[str, float] = field(default_factory=dict)
-
-    def after(self, run: Run) -> Undecided:
-        """Return the probabilities after a run."""
-        return Undecided({id: self.left.get(id, 1.0) * by_run for id, by_run in _misses(run).items()})
-
-    def expected(self, run: Run) -> float:
-        """Return how many of these claims a run decides on average."""
-        return sum(self.left.get(id, 1.0) * (1 - by_run) for id, by_run in _misses(run).items())
-
-
-def _misses(run: Run) -> dict[str, float]:
-    """Return the probability that a run leaves each of these claims undecided."""
-    found = {id: prod(1 - each.differs for each in run.odds if each.cell.table == table) for table, id in _TABLES}
-    return found | {TIMED: float(all(each.days is None for each in run.odds))}
-
-
-_TABLES = tuple(TABLE_CLAIMS.items())

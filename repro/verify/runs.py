@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -15,6 +15,7 @@ from ..claims.working import Working
 from ..compare.trials import DRIFT
 from ..formats import Interval, shell_words
 from ..paper.arithmetic import paper_gpu, recipe_of
+from ..paper.measured_days import measured
 from ..paper.settings import NAIVE
 from ..paper.tables import TOLERANCE, Cell, cells, settings_by_place
 from ..predict.fits import EVERYTHING, fitted_constants
@@ -27,25 +28,23 @@ from ..run.plan import Methods, settings_for
 from ..run.verdict import bounds
 
 SETTING_UP = 5.0  # minutes on a rented machine before its first run: docs/artifact.md
-TABLE_CLAIMS = {"1": "table-1-cells", "4": "table-4-cells"}  # one cell that differs decides each of them
-TIMED = "timed-passes"  # any trial that runs decides it
 _TENTH = NormalDist().inv_cdf(0.9)  # standard deviations from the median to a bound of an interval with 8 of 10
 
 
 @dataclass(frozen=True)
 class Odds:
     """A cell that a run measures: the days that it is predicted to measure, None where nothing is predicted to fit; the
-    probability that its verdict is one that a second run repeats, and that this verdict is that it differs."""
+    probability that its verdict is one that a second run repeats, 0 where results that are kept have decided it."""
 
     cell: Cell
     days: Interval | None
     decides: float
-    differs: float
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A model on one machine with the settings that `methods` selects, and the minutes that it is estimated to take."""
+    """A model on one machine with the settings that `methods` selects, the minutes that it should take, and the cells
+    that it may decide."""
 
     recipe: str
     gpu: str
@@ -59,14 +58,16 @@ class Run:
         return self.gpu, self.gpus
 
     @property
-    def name(self) -> str:
-        """Return the name of its results folder, below the folder of all."""
-        return f"{self.gpus}x{self.gpu.replace(' ', '-')}/{self.recipe}"
+    def place(self) -> str:
+        """Return the machine as it stands in a path, and in the ids of trials."""
+        return f"{self.gpus}x{self.gpu.replace(' ', '-')}"
 
     def words(self, folder: str = "results/verify") -> list[str]:
         """Return the words behind the command: its options."""
         methods = [] if self.methods == "published" else ["--methods", self.methods]
-        return ["--gpus", str(self.gpus), "--models", self.recipe, *methods, "--out", f"{folder}/{self.name}"]
+        fewer = ["--", "-k", self.place] if self.gpus > 1 else []  # --gpus 8 also measures on 1, 2 and 4 of them
+        out = f"{folder}/{self.place}/{self.recipe}"
+        return ["--gpus", str(self.gpus), "--models", self.recipe, *methods, "--out", out, *fewer]
 
     @property
     def line(self) -> str:
@@ -81,11 +82,12 @@ def candidates(gpu: str | None = None, gpus: int | None = None) -> list[Run]:
     for cell in (*cells("1"), *cells("4")):
         if gpu in (None, cell.gpu) and gpus in (None, cell.gpus):
             places.setdefault(cell.place, []).append(cell)
-    runs = (_run(of_place) for of_place in places.values())
-    return [run for run in runs if any(odds.decides for odds in run.odds)]
+    done = decided()
+    runs = (_run(of_place, done) for of_place in places.values())
+    return [run for run in runs if run.odds]
 
 
-def _run(of_place: Sequence[Cell]) -> Run:
+def _run(of_place: Sequence[Cell], done: Set[Cell]) -> Run:
     best, naive = of_place
     recipe, machine = recipe_of(best.model), Machine(paper_gpu(best.gpu), best.gpus)
     # The paper publishes no settings for a cell where none fits: only the whole search shows the same.
@@ -97,34 +99,36 @@ def _run(of_place: Sequence[Cell]) -> Run:
     ]
     seconds = LOADING + REPORTING + sum(estimate(each, machine.gpu) for each in trials)
     searched = best.state == "infeasible" or best.place in settings_by_place()
-    odds = (
-        _odds(best, [each for each in found if each.settings != NAIVE]) if searched else Odds(best, None, 0.0, 0.0),
-        _odds(naive, [each for each in found if each.settings == NAIVE]),
-    )
-    return Run(recipe.id, best.gpu, best.gpus, methods, seconds / 60, odds)
+    of_cells = {naive: [each for each in found if each.settings == NAIVE]}
+    if searched:
+        of_cells = {best: [each for each in found if each.settings != NAIVE], **of_cells}
+    odds = (_odds(cell, of_cell) for cell, of_cell in of_cells.items() if cell.state != "lost" and cell not in done)
+    return Run(recipe.id, best.gpu, best.gpus, methods, seconds / 60, tuple(odds))
 
 
 def _odds(cell: Cell, found: Sequence[Forecast]) -> Odds:
     """Return how likely measuring the fastest of these settings decides a cell."""
-    fastest = ranked(found)[0]
-    days = fastest.days
-    if cell.state == "lost":
-        return Odds(cell, days, 0.0, 0.0)
-    if cell.days is None or days is None:  # it fits, or does not: either decides
-        return Odds(cell, days, 1.0, float((cell.days is None) == fastest.feasible))
+    days = ranked(found)[0].days
+    if cell.days is None or days is None:  # that it fits, or does not, decides; all cells are predicted as printed
+        return Odds(cell, days, 1.0)
     low, high = bounds(cell.days, TOLERANCE)
     margin = 1 + DRIFT
     differs = below(days, low / margin) + 1 - below(days, high * margin)
     held = below(days, high / margin) - below(days, low * margin)
-    return Odds(cell, days, differs + max(held, 0.0), differs)
+    return Odds(cell, days, differs + max(held, 0.0))
 
 
-def decides(cell: Cell, days: float) -> tuple[bool, bool]:
-    """Return whether these measured days decide a cell with printed days, and whether they differ from it."""
-    assert cell.days is not None
-    low, high = bounds(cell.days, TOLERANCE)
-    clear = all(abs(math.log(days / bound)) > math.log(1 + DRIFT) for bound in (low, high))
-    return clear, clear and not low <= days <= high
+def decides(cell: Cell, days: float | None) -> bool:
+    """Return whether these measured days, None where nothing fits, give a cell a verdict that a second run repeats."""
+    if cell.state == "lost" or cell.days is None or days is None:
+        return cell.state != "lost"
+    return all(abs(math.log(days / bound)) > math.log(1 + DRIFT) for bound in bounds(cell.days, TOLERANCE))
+
+
+def decided() -> frozenset[Cell]:
+    """Return the cells that results which are kept decide: those of expected/measured.csv."""
+    kept = {cell: measured(cell) for cell in (*cells("1"), *cells("4"))}
+    return frozenset(cell for cell, row in kept.items() if row is not None and decides(cell, row.true_days))
 
 
 def deviation(days: Interval, above: bool) -> float:
@@ -144,8 +148,9 @@ def below(days: Interval, bound: float) -> float:
 
 
 def resting_on() -> dict[str, frozenset[Cell]]:
-    """Return the cells on whose days each claim rests that rests on any."""
-    return {claim.id: cells for claim in listed() if (cells := frozenset(_days_of(claim)))}
+    """Return the undecided cells on whose days each claim rests that rests on any."""
+    done = decided()
+    return {claim.id: cells for claim in listed() if (cells := frozenset(_days_of(claim)) - done)}
 
 
 def _days_of(claim: Claim) -> list[Cell]:
