@@ -9,6 +9,7 @@ import os
 import select
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -139,6 +140,17 @@ def look(path: Path) -> None:
         return
     except OSError as error:
         raise UserError(f"{path.parent} cannot be read: {error.strerror}") from error
+
+
+def refuse_to_replace(folder: Path, names: Iterable[str]) -> None:
+    """Raise UserError where one of these files is in the folder already, or this user may not see whether it is."""
+    there = []
+    for name in names:
+        look(folder / name)
+        there += [name] if (folder / name).exists() else []
+    if there:
+        has = f"{folder} has {', '.join(there)}"
+        raise UserError(f"{has}, which would be lost: name another folder, or remove what is there")
 
 
 def nearest(path: Path) -> Path:

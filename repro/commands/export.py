@@ -65,7 +65,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     training = _training(given)
     written = {**custom.exported(training.recipe.id), **configurations(training), SCRIPT: script(training)}
-    _check_folder(given.out, list(written))
+    files.refuse_to_replace(given.out, written)  # a train.py may hold the user's data set
     for name, text in written.items():
         files.replace(given.out / name, text)
     print(_printed(training, given.out, list(written)))
@@ -120,13 +120,6 @@ def _in_folder(model: str | None, recipes: Path) -> str | None:
             custom.register(describe(as_there), partial(describe, as_there, tiny=True))
             return each.id
     return model
-
-
-def _check_folder(folder: Path, names: list[str]) -> None:
-    """Raise UserError where one of the files is there already: a train.py may hold the user's data set."""
-    files.look(folder / SCRIPT)
-    if there := [name for name in names if (folder / name).exists()]:
-        raise UserError(f"{folder} has {listing(there)}, which would be lost: name another folder, or remove them")
 
 
 def _printed(training: Training, folder: Path, names: list[str]) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .. import formats
-from ..console import UserError
+from .. import files, formats
+from ..console import UserError, say
 from ..formats import add_format, counted, listing, path
 from ..money.amounts import budget as parse_budget
 from ..money.amounts import money_text
@@ -15,6 +18,9 @@ from ..paper.gpus import find, paper_gpus
 from ..printout import Column, finite, screen
 from .calculator import read_currency
 from .certificate import check
+
+if TYPE_CHECKING:
+    from ..verify.order import Row
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -26,21 +32,34 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--gpu", metavar="NAME", help="only this GPU of the paper's")
     add("--currency", metavar="CODE", help="currency of all sums, such as EUR (default: USD)")
     add("--prices", type=path, metavar="FILE", help="TOML with rentals of your own: docs/own-prices.toml")
+    add(
+        "--script",
+        type=path,
+        metavar="DIR",
+        help="write into DIR, for each rented machine, a shell script that sets up, goes through its runs, packs what "
+        "they measured and shuts the machine down; a SkyPilot file beside it, and this checkout",
+    )
+    add("--at-the-end", metavar="COMMAND", help="in place of shutting down: the provider's own command")
     add("--all", action="store_true", help="show all rows")
     add_format(parser)
 
 
 def main(given: argparse.Namespace) -> int:
-    from ..verify.order import Limits, Orderer, Row
+    from ..verify.order import Limits, Orderer
     from ..verify.runs import SETTING_UP, candidates
 
-    plans = [f"--{name}" for name in ("budget", "minutes", "gpu") if getattr(given, name) is not None]
+    named = ("budget", "minutes", "gpu", "script", "at_the_end")
+    plans = [f"--{name.replace('_', '-')}" for name in named if getattr(given, name) is not None]
     if given.files:
         if plans:
             raise UserError(f"{given.files[0]} is checked, {plans[0]} plans runs: give files or {plans[0]}, not both")
         return check(given.files, given.format, given.all)
     if not plans:
         raise UserError("expected --budget SUM, --minutes N or --gpu NAME, such as --budget 20, or a certificate")
+    if given.script is not None and given.budget is None:
+        raise UserError(f"--script {given.script}: it ends a rented machine, whose price --budget SUM limits: add it")
+    if given.at_the_end is not None and (given.script is None or not given.at_the_end.strip()):
+        raise UserError("--at-the-end COMMAND: expected a command, for the scripts of --script DIR")
     budget = None if given.budget is None else parse_budget(given.budget, "--budget")
     minutes = None if given.minutes is None else float(formats.count(given.minutes, "--minutes"))
     gpu = _of_paper(given.gpu)
@@ -67,7 +86,7 @@ def main(given: argparse.Namespace) -> int:
     decided = round(sum(row.expected_cells for row in rows)), round(sum(row.expected_claims for row in rows))
     minutes_needed = sum(row.minutes for row in rows)
     spends = f"Spend {money_text(sum(costs), unit)}" if budget is not None else f"Take {minutes_needed:.0f} minutes"
-    decides = f"{counted(decided[0], 'cell')} and {counted(decided[1], 'claim')}"
+    decides = counted(decided[0], "cell") + (f" and {counted(decided[1], 'claim')}" if decided[1] else "")
     answer = f"{spends} on these {counted(len(rows), 'run')}: they decide about {decides}."
     columns = [
         Column("run", lambda row: f"{row.run.recipe} on {row.run.gpus} {row.run.gpu}", "run"),
@@ -98,13 +117,31 @@ def main(given: argparse.Namespace) -> int:
             if old(rented.quoted, date.today())
         }
     )
-    notes.append(
-        f"Prices older than a year: {listing(late)}."
-        if late
-        else "--format json has the commands, cells and claims of each run."
-    )
+    if late:
+        notes.append(f"Prices older than a year: {listing(late)}.")
+    elif given.script is None:
+        notes.append("Left out are cells that kept results decide; --format json has commands, cells and claims.")
+    if given.script is not None:
+        notes[1:] = [_written(rows, given.script, given.at_the_end), *notes[1:2]]
     print(screen(answer, columns, rows, notes, given.format, given.all))
     return 0
+
+
+def _written(rows: Sequence[Row], folder: Path, at_the_end: str | None) -> str:
+    """Write a script for each machine of the list, and what it needs. Return a note on them."""
+    from ..machine import environment
+    from ..verify.rental import CHECKOUT, scripts
+
+    commit = environment.commit() or "unknown"
+    found = scripts(rows, commit.removesuffix("-dirty"), at_the_end)
+    files.refuse_to_replace(folder, [CHECKOUT, *found])
+    for name, text in found.items():
+        files.replace(folder / name, text)
+    environment.archive(folder / CHECKOUT)
+    if commit.endswith("-dirty"):
+        say(f"{folder / CHECKOUT} is of the last commit: what has changed since is left out")
+    shell = listing([name for name in found if name.endswith(".sh")])
+    return f"Copy {folder} to a rented machine of each kind, and start its script there: {shell}."
 
 
 def _of_paper(name: str | None) -> str | None:

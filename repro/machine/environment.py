@@ -338,23 +338,38 @@ def commit() -> str | None:
         return known
     if not (ROOT / ".git").exists():  # git would answer with a repository around this folder
         return None
-    # git refuses another user's checkout, common in containers, as unsafe; but its code is what runs here anyway.
-    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
     try:
-        found = subprocess.run(
-            [*command, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            env={name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=5,
-        )
+        found = _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*", seconds=5)
     except (OSError, subprocess.TimeoutExpired) as error:
         _say_unknown(f"git does not answer ({one_line(error)})")
         return None
     if found.returncode:
         _say_unknown(f"git answers {cut((found.stderr.strip() or 'nothing').splitlines()[0])}")
     return found.stdout.strip() or None
+
+
+def archive(file: Path) -> None:
+    """Write the committed files of this checkout as a .tar.gz. Raise UserError where git does not."""
+    if not (ROOT / ".git").exists():
+        raise UserError(f"{ROOT} is no git checkout, of which an archive is made: take a clone")
+    try:
+        found = _git("archive", "--format=tar.gz", "--output", str(file.absolute()), "HEAD", seconds=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"git does not archive {ROOT} ({one_line(error)})") from None
+    if found.returncode:
+        raise UserError(f"git does not archive {ROOT}: {cut((found.stderr.strip() or 'no reason').splitlines()[0])}")
+
+
+def _git(*words: str, seconds: float) -> subprocess.CompletedProcess[str]:
+    # git refuses another user's checkout, common in containers, as unsafe; but its code is what runs here anyway.
+    return subprocess.run(
+        ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *words],
+        env={name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+    )
 
 
 @cache
