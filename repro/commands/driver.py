@@ -110,9 +110,10 @@ class Driver:
         announce(run)
         run.load()
         run.project()
-        skipped = {_case(trial.id) for trial in run.trials} - {_case(trial.id) for trial in run.chosen}
+        ids = {trial.id for trial in run.chosen}
+        skipped = {_case(name) for name, (trial, _) in run.measurements.items() if trial.id not in ids}
         session.items[:] = [item for item in session.items if item.name not in skipped]
-        order = {_case(trial.id): number for number, trial in enumerate(run.trials)}
+        order = {_case(name): place for place, name in enumerate(run.measurements)}
         session.items.sort(key=lambda item: order.get(item.name, len(order)))
 
     def pytest_exception_interact(self, call: pytest.CallInfo[object]) -> None:
@@ -161,9 +162,9 @@ class Driver:
             self._error = error
 
 
-def _case(id: str) -> str:
-    """Return the name of a trial's case."""
-    return f"test_trial[{id}]"
+def _case(name: str) -> str:
+    """Return the name of a measurement's case; a trial's id names its first."""
+    return f"test_trial[{name}]"
 
 
 def _cases(file: Path) -> list[dict[str, Any]]:

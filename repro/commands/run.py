@@ -82,6 +82,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
     add("--steps", default=str(Trial.steps), metavar="N", help=f"measured rounds (default {Trial.steps}, the paper's)")
+    add("--repeat", default="1", metavar="N", help="measure each trial N times, in fresh processes (default 1)")
     add(
         "--tolerance",
         default=str(TOLERANCE),
@@ -234,6 +235,7 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
         added=methods_of(own)[0],
         micro_batch=formats.count_if_given(given.micro_batches, "--micro-batches"),
         parts=parts,
+        repeat=formats.count(given.repeat, "--repeat"),
     )
     _check_together(options)
     _check_counts(options)
@@ -244,7 +246,9 @@ def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], n
 def _check_together(options: Options) -> None:
     """Raise UserError for options that exclude each other."""
     modern, search = "--methods modern", f"--search {options.search}"
+    repeats = options.repeat > 1
     others = {"--with": options.added, "--project": options.projected, "--micro-batches": options.micro_batch}
+    others |= {"--repeat": repeats}
     for chooser, chooses in ((modern, options.modern), (search, options.best)):
         excluded = [option for option, there in {**others, search: options.best}.items() if there and option != chooser]
         if chooses and excluded:
@@ -253,7 +257,7 @@ def _check_together(options: Options) -> None:
         raise UserError(f"{search} chooses from the whole search: use it with --methods all, not {options.methods}")
     if options.added and options.methods == "naive":
         raise UserError("--with adds methods to free lunch: use it with --methods free-lunch (its default), or all")
-    on_one_node = {modern: options.modern, search: options.best, "--project": options.projected}
+    on_one_node = {modern: options.modern, search: options.best, "--project": options.projected, "--repeat": repeats}
     if options.nodes > 1 and (found := [option for option, there in on_one_node.items() if there]):
         raise UserError(f"{found[0]} runs on one node, this run was launched on {options.nodes}")
     for id in options.models if options.best or options.projected else ():

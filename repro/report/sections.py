@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from statistics import median
 from typing import Any
 
 from .. import models
@@ -39,7 +40,9 @@ from .grids import kind_of, verdict_entry, verdict_grid
 from .methods import LEGEND, losses, method_row, pairs
 from .published import another, published, without_gpu
 from .released import of_archive
-from .trials import legend, nearest_paper_gpu, notes, projection_errors, trial_rows
+from .spread import of_runs as spreads_of
+from .spread import summary as spread_summary
+from .trials import legend, nearest_paper_gpu, notes, projection_errors, settings_text, trial_rows
 
 WITHOUT_TRIALS = "Report of a run without a finished trial"
 _HAD_NO_NUMBER = "had no printed number to compare with"
@@ -63,6 +66,7 @@ def compose(*readings: Reading) -> Report:
         _of_methods(records),
         _of_cells(verdicts),
         _of_trials([*found, *projected], verdicts, runs),
+        _of_spreads(runs),
         _section(Heading("Figures", "figures"), of_run(found)),
         _section(Heading("Environment", "environment"), _environments(runs)),
         [Heading("Run it again", "again"), Facts(rerun(runs.runs, verdicts, runs.clock), commands=True)],
@@ -216,6 +220,7 @@ def _notes(runs: Joined) -> list[str]:
     projected = f", {alone} of them projected from one device" if alone else ""
     subject = f"The {len(runs.runs)} runs have" if runs.several else "The run has"
     lines.append(f"{subject} {counted(len(records), 'trial')} at {scales}: {message}{crashed}{projected}.")
+    lines += filter(None, [spread_summary(spreads_of(runs))])
     lines += runs.notes
     stacks = dict.fromkeys(each.stack for each in environments if each.stack)
     if stacks and any(verdict.compared or verdict.projected for verdict in verdicts):
@@ -300,6 +305,24 @@ def _of_trials(found: Sequence[Search], verdicts: Sequence[Verdict], runs: Joine
     there = list(dict.fromkeys(column for table in tables for column in table.rows[0]))
     noted = [Bullets(lines)] if (lines := notes(runs.records)) else []
     return [Heading("Every trial", "trials", "Trials"), Bullets(legend(there, nearest)), *places, *noted]
+
+
+def _of_spreads(runs: Joined) -> Sequence[Block]:
+    """Return how far trials that were measured several times are off themselves."""
+    every = spreads_of(runs)
+    rows = [
+        {
+            "trial": f"{each.record.recipe}, {each.record.machine}, {settings_text(each.record)}",
+            "starts": len(each.steps),
+            "fastest s": min(each.steps),
+            "median s": median(each.steps),
+            "slowest s": max(each.steps),
+            "spread": f"{each.relative:.1%}",
+        }
+        for each in every
+    ]
+    heading = Heading("Run-to-run variation", "variation", "Variation")
+    return _section(heading, [Sentence(spread_summary(every)), Table("Variation", rows)] if rows else [])
 
 
 def _place(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Fold:

@@ -37,7 +37,7 @@ class Options:
     digits, or in older folders `guided`. `clock` judges cells and decides which settings are the fastest. Each of
     `added` is a user's methods, which all settings with free lunch are also measured with.
     `micro_batch` is the only one that is measured, None for the largest that fits. Of modern training, `parts` are
-    those that a user named, in place of all that serve a model.
+    those that a user named, in place of all that serve a model. Each trial is measured `repeat` times.
     """
 
     models: tuple[str, ...]
@@ -57,6 +57,7 @@ class Options:
     added: tuple[Added, ...] = ()
     micro_batch: int | None = None
     parts: tuple[str, ...] = ()
+    repeat: int = 1
 
     @property
     def best(self) -> int | None:
@@ -155,6 +156,11 @@ def _variants(trial: Trial, options: Options) -> Iterator[Trial]:
     for added in options.added if settings.free_lunch else ():
         own = replace(settings, methods=added.methods)
         yield replace(trial, settings=own.id, method_digest=added.digest)
+
+
+def measurement(trial: Trial, number: int) -> str:
+    """Return the name of the how manyth measurement of a trial."""
+    return trial.id if number == 1 else f"{trial.id}#{number}"
 
 
 def limited(planned: Iterable[Trial], timeout: float | None, estimate: Callable[[Trial], float]) -> list[Trial]:

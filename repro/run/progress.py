@@ -13,6 +13,7 @@ from ..formats import counted, duration, significant
 from ..record import Record, Trial
 from ..validity import cpu_disturbance
 from .estimate import LOADING, REPORTING
+from .plan import measurement
 
 if TYPE_CHECKING:
     from .run import Run
@@ -38,10 +39,12 @@ class Progress:
         if name not in self._seconds:
             self._seconds[name] = self._waiting[name] = seconds
 
-    def tell(self, trial: Trial, record: Record | None, earlier: bool) -> None:
-        """Print what became of a trial: its record, which may be an earlier run's, or None where it was left out."""
+    def tell(self, trial: Trial, record: Record | None, earlier: bool, number: int = 1) -> None:
+        """Print what became of a trial, measured for the how manyth time: its record, which may be an earlier run's, or
+        None where it was left out."""
         took = None if record is None or earlier else record.wall_seconds
-        self._tell(trial.id, took, _summary(record, earlier), time_left=not earlier)
+        text = "" if earlier and number > 1 else _summary(record, earlier)
+        self._tell(measurement(trial, number), took, text, time_left=not earlier)
 
     def tell_part(self, part: str, took: float | None) -> None:
         """Print that a part took so many seconds; nothing where an earlier check had done it, which is None."""
@@ -75,7 +78,8 @@ def announce(run: Run) -> None:
     kept = f", {len(run.chosen) - waiting} of them done by an earlier run" if waiting < len(run.chosen) else ""
     # The report is no matter of the budget.
     allowed = f", of which the budget allows {duration(budget)}" if budget is not None and budget < seconds else ""
-    plan = f"{counted(len(run.chosen), 'trial')}{kept}; about {duration(seconds + REPORTING)} to go, by estimate"
+    times = f", each {run.options.repeat} times" if run.options.repeat > 1 else ""
+    plan = f"{counted(len(run.chosen), 'trial')}{times}{kept}; about {duration(seconds + REPORTING)} to go, by estimate"
     devices = ", ".join(device.driver_name for device in run.devices) or "the CPU"
     say(f"{plan}{allowed}; on {devices}, results in {run.results.folder}")
 

@@ -23,6 +23,7 @@ from ..machine.environment import Environment
 from ..paper.gpus import find
 from ..paper.tables import TOLERANCE
 from ..record import DEFAULT, Clock, Record
+from ..validity import believed
 from . import results
 from .plan import Options, trials
 from .records import Problem, all_valid_records, environment_of, latest_of, located, print_problems
@@ -37,8 +38,8 @@ _WAY_OUT = "name the results folder of a run (its --out)"
 @dataclass(frozen=True)
 class Reading:
     """The contents of a results folder, judged by `clock`. `environment` is empty and `options` None where the folder
-    lacks them; `earlier` are the options of the runs before. The authors' archive has no records of a run, but
-    `released` ones."""
+    lacks them; `earlier` are the options of the runs before. Of a trial that was measured several times `every` record
+    is kept, `records` has the last. The authors' archive has no records of a run, but `released` ones."""
 
     folder: Path
     records: tuple[Record, ...]
@@ -49,6 +50,7 @@ class Reading:
     problems: tuple[Problem, ...]
     clock: Clock
     released: Archive | None = None
+    every: tuple[Record, ...] = ()
 
     @property
     def devices(self) -> list[Device]:
@@ -75,7 +77,8 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
     environment = environment_of(folder, problems)
     options = _options(environment.options, problems) if environment != Environment() else None
     earlier = tuple(filter(None, (_options(each, problems) for each in environment.earlier)))
-    records = latest_of(all_valid_records(folder, problems), environment, problems)
+    measured = all_valid_records(folder, problems)
+    records = latest_of(measured, environment, problems)
     if lack := results.lack(folder):
         reason = f"{lack}: no trial of the run ended, or the folder is not whole"
         problems.append(Problem(results.TRIALS, reason, "the same command again measures what is missing"))
@@ -83,7 +86,17 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
         counting = [record for record in records if record.status != "not_measured"]
         _look_for_planned(options, environment, counting, problems)
     verdicts = judge_tables(records, options.tolerance if options else TOLERANCE, clock)
-    return Reading(folder, tuple(records), environment, options, earlier, tuple(verdicts), tuple(problems), clock)
+    return Reading(
+        folder,
+        tuple(records),
+        environment,
+        options,
+        earlier,
+        tuple(verdicts),
+        tuple(problems),
+        clock,
+        every=tuple(believed(record, environment) for record in measured),
+    )
 
 
 def _released(folder: Path) -> Archive | None:

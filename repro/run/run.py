@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -26,7 +27,7 @@ from ..paper.settings import Settings
 from ..paper.tables import Cell, all_cells, published_settings
 from ..record import AsRun, Record, Trial
 from ..validity import believed, is_final, larger_may_fit
-from .plan import Options, checking, is_multiplied, limited, trials
+from .plan import Options, checking, is_multiplied, limited, measurement, trials
 from .records import Problem, all_valid_records, environment_of, latest_of, print_problems
 from .results import BENCHMARK, CERTIFICATE, PAGE, RECIPES, REPORT, TRAININGS, TRIALS, VERDICTS, Results
 
@@ -84,6 +85,7 @@ class Run:
         self._deadline = time.monotonic() + (float("inf") if options.budget is None else options.budget)
         self.projection: Projection | None = None
         self._imports: Imports | None = None
+        self._number = 1
 
     def __enter__(self) -> Run:
         if any(self.results.folder.glob(TRAININGS)):
@@ -96,6 +98,7 @@ class Run:
             then = environment_of(folder, [])
             measured = all_valid_records(folder, problems)
             self._records = {record.id: record for record in latest_of(measured, then, problems)}
+            self._times = Counter(record.id for record in measured if believed(record, then).timed)
             self._has_final = any(map(is_final, measured))  # believed or not
             print_problems(problems, folder)
             options = asdict(self.options)
@@ -159,14 +162,25 @@ class Run:
         return [trial for trial in self.trials if trial.id in self._chosen]
 
     @property
+    def measurements(self) -> dict[str, tuple[Trial, int]]:
+        """Return the measurements of all trials, by name: the first of each, then the second of each, and so on."""
+        numbers = range(1, self.options.repeat + 1)
+        return {measurement(trial, number): (trial, number) for number in numbers for trial in self.trials}
+
+    @property
     def seconds(self) -> dict[str, float]:
-        """Return how long each chosen trial should take, by id; none where an earlier run has finished it."""
-        return {each.id: self.estimate(each) if self.finished(each) is None else 0.0 for each in self.chosen}
+        """Return how long each measurement of the chosen trials should take, by name; none where an earlier run has
+        finished it."""
+        return {
+            name: self.estimate(trial) if self.finished(trial, number) is None else 0.0
+            for name, (trial, number) in self.measurements.items()
+            if trial.id in self._chosen
+        }
 
     @property
     def waiting(self) -> list[Trial]:
         """Return the chosen trials that no earlier run of this folder has finished."""
-        return [trial for trial in self.chosen if self.finished(trial) is None]
+        return [trial for trial in self.chosen if self.finished(trial, self.options.repeat) is None]
 
     @property
     def left(self) -> float:
@@ -204,11 +218,16 @@ class Run:
         """Estimate the seconds that a trial takes; none where something is in its way."""
         return self._estimate(trial) if self.can_run(trial) and not is_multiplied(trial) else 0.0
 
-    def record(self, trial: Trial, note: Callable[[Record], None] = lambda record: None) -> Record | None:
-        """Measure a trial. Return its record, which is on disk then, with what `note` has put into it; None where the
-        time budget would not suffice."""
+    def record(
+        self, trial: Trial, note: Callable[[Record], None] = lambda record: None, number: int = 1
+    ) -> Record | None:
+        """Measure a trial, for the how manyth time. Return its record, which is on disk then, with what `note` has put
+        into it; None where the time budget would not suffice."""
         if self.estimate(trial) > self.left:
             return None
+        if number > self._number:  # the processes of one server share what its start decided
+            self._number = number
+            self._server.close()
         self.results.check()
         if is_multiplied(trial) and self.projection is not None and self.can_run(trial):
             return self.keep(self._multiplied(trial, self.projection))
@@ -290,10 +309,13 @@ class Run:
         record.commit = record.commit or self.environment.commit  # a copied record keeps its own
         self.results.append(record)
         self._records.pop(record.id, None)  # of trials with other rounds the last that ran stands
-        return self._records.setdefault(record.id, believed(record, self.environment))
+        kept = self._records.setdefault(record.id, believed(record, self.environment))
+        self._times[record.id] += kept.timed
+        return kept
 
-    def finished(self, trial: Trial) -> Record | None:
-        """Return the trial's record if it needs no other try, as one after a crash or without a package does."""
+    def finished(self, trial: Trial, number: int = 1) -> Record | None:
+        """Return the trial's last record if it was measured so many times, and needs no other try, as one after a crash
+        or without a package does. What does not fit need not be tried again."""
         record = self._records.get(trial.id)
         if record is None:
             return None
@@ -305,6 +327,8 @@ class Run:
             standing = is_final(record) and not larger_may_fit(record)  # others may leave more room by now
             if self.bench.trained and record.status == "ok" and record.observed.trained_losses is None:
                 standing = False  # a run without methods measured it
+            if record.timed and self._times[record.id] < number:
+                standing = False
         return record if standing else None
 
     def can_run(self, trial: Trial) -> bool:

@@ -77,12 +77,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(
             "trial",
             [
-                pytest.param(
-                    trial.id, id=trial.id, marks=pytest.mark.benchmark(group=_group(trial), timer=ReplayClock())
-                )
-                for trial in driver.run.trials
+                pytest.param(name, id=name, marks=pytest.mark.benchmark(group=_group(trial), timer=ReplayClock()))
+                for name, (trial, _) in driver.run.measurements.items()
             ],
-            indirect=True,  # what benchmark.json has of it is its id
+            indirect=True,  # what benchmark.json has of it is its name
         )
     if "searched" in metafunc.fixturenames:
         searches = planned_searches(driver.run)
@@ -112,8 +110,9 @@ def driver(request: pytest.FixtureRequest) -> Driver:
 
 
 @pytest.fixture
-def trial(driver: Driver, request: pytest.FixtureRequest) -> Trial:
-    return next(trial for trial in driver.run.trials if trial.id == request.param)
+def trial(driver: Driver, request: pytest.FixtureRequest) -> tuple[Trial, int]:
+    """A trial, and for the how manyth time it is measured."""
+    return driver.run.measurements[request.param]
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ from repro.datafile import to_json
 from repro.record import Trial
 
 
-def test_trial(trial: Trial, driver: Driver, clock: ReplayClock, request: pytest.FixtureRequest) -> None:
-    earlier = driver.run.finished(trial)
-    record = earlier or driver.run.record(trial)
-    driver.progress.tell(trial, record, earlier is not None)
+def test_trial(trial: tuple[Trial, int], driver: Driver, clock: ReplayClock, request: pytest.FixtureRequest) -> None:
+    measured, number = trial
+    earlier = driver.run.finished(measured, number)
+    record = earlier or driver.run.record(measured, number=number)
+    driver.progress.tell(measured, record, earlier is not None, number)
     if record is None:
         pytest.skip("the time budget does not suffice; the same command with a larger --budget goes on here")
     if record.status == "crashed" and record.origin == "measured":
