@@ -113,12 +113,15 @@ def test_a_number_is_within_the_tolerance_of_a_printed_one_or_beyond_its_bound(
 
 def test_records_of_one_trial_give_its_variation(tmp_path: Path) -> None:
     days = (8.2, 8.4, 8.0)
-    runs = [record("pythia-160m", "free_lunch", each, gpu="H100", count=1) for each in days]
+    runs = [
+        record("pythia-160m", "free_lunch", each, gpu="H100", count=1, stack_started=float(at))
+        for at, each in enumerate(days, 1)
+    ]
     other = of_more_rounds(record("pythia-160m", "naive", 40.0, gpu="H100", count=1))
     rows = {row.cell: row for row in of(results_folder(tmp_path / "run", *runs, other)).cells}
     row = rows["Table 1, Pythia-160M on 1 H100"]
     [variation] = row.variation
-    assert (variation.records, variation.spread, len(row.records)) == (3, 0.05, 3)
+    assert (variation.starts, variation.spread, len(row.records)) == (3, round(0.4 / 8.2, 4), 3)
     assert rows["Table 4, Pythia-160M on 1 H100"].variation == []
 
 

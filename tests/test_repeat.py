@@ -9,11 +9,11 @@ import pytest
 
 from repro.measure.launcher import ForkServer
 from repro.record import Record, Trial
-from repro.report.spread import spreads, summary
 from repro.run import run as running
 from repro.run.plan import Options
 from repro.run.records import history
 from repro.run.run import Run
+from repro.run.spread import spreads, summary
 from tests.command_line import process, record, refusal, repro, results_folder, trial_lines
 
 THRICE = Options(("vit", "convnext"), "naive", "tiny", (1,), repeat=3)

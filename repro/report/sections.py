@@ -21,6 +21,8 @@ from ..predict.audit import summary as audit_summary
 from ..record import BY_CLOCK, BY_DAYS, DAYS, Record, other
 from ..run.reading import Joined, Reading, alone, join
 from ..run.settings_search import Search, searches
+from ..run.spread import of_runs as spreads_of
+from ..run.spread import summary as spread_summary
 from ..run.verdict import (
     FAILED,
     Verdict,
@@ -40,8 +42,6 @@ from .grids import kind_of, verdict_entry, verdict_grid
 from .methods import LEGEND, losses, method_row, pairs
 from .published import another, published, without_gpu
 from .released import of_archive
-from .spread import of_runs as spreads_of
-from .spread import summary as spread_summary
 from .trials import legend, nearest_paper_gpu, notes, projection_errors, settings_text, trial_rows
 
 WITHOUT_TRIALS = "Report of a run without a finished trial"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,8 @@ from ..record import Clock, Origin, Record
 from ..released.results import ReleasedCell
 from ..run.reading import Joined, Reading
 from ..run.results import TRIALS, read_trials
+from ..run.spread import Spread, of_runs
 from ..run.verdict import Verdict, comparable_with_cell
-from ..steps import derive
-from ..validity import contradiction
 from .runs import resting_on
 
 NOBODY = "Nobody signs it: it says which verdicts follow from which records, not who measured these."
@@ -66,11 +65,11 @@ class FolderOf:
 
 @dataclass(frozen=True)
 class Variation:
-    """Run-to-run variation of a trial: how many records of it there are, and by which share the slowest true step is
-    longer than the fastest."""
+    """Run-to-run variation of a trial: from how many starts of the stack it was measured, and how far the slowest true
+    step is from the fastest, relative to their median."""
 
     trial: str
-    records: int
+    starts: int
     spread: float
 
 
@@ -171,9 +170,10 @@ def build(runs: Joined) -> Certificate | None:
     }
     judged = [each for each in runs.verdicts if not each.projected and each.verdict != "not_measured"]
     behind = {(each.table, each.place): _behind(each.table, each.place, runs.records) for each in judged}
+    spreads = {each.record.id: each for each in of_runs(runs)}
     kept: dict[tuple[str, Place], Cell] = {(cell.table, cell.place): cell for cell in all_cells()}
     cells = [
-        _cell(each, plausible.get(key), behind.get(key, ()), lines, runs, there.get(key))
+        _cell(each, plausible.get(key), behind.get(key, ()), lines, spreads, there.get(key))
         for each in runs.verdicts
         if (key := (each.table, each.place)) in behind or key in there
     ]
@@ -247,7 +247,7 @@ def _cell(
     plausible: str | None,
     records: Sequence[Record],
     lines: Sequence[Hashed],
-    runs: Joined,
+    spreads: Mapping[str, Spread],
     released: ReleasedCell | None,
 ) -> CellRow:
     return CellRow(
@@ -260,7 +260,11 @@ def _cell(
         _digits(verdict.authors.days),
         _digits(released.days) if released else None,
         verdict.chosen.settings,
-        [found for each in records if (found := _variation(each, lines, runs))],
+        [
+            Variation(each.id, len(there.steps), round(there.relative, 4))
+            for each in records
+            if (there := spreads.get(each.id))
+        ],
         _hashes(records, lines),
     )
 
@@ -268,19 +272,6 @@ def _cell(
 def _hashes(records: Sequence[Record], lines: Sequence[Hashed]) -> list[str]:
     ids = {record.id for record in records}
     return [each.sha256 for each in lines if each.trial in ids]
-
-
-def _variation(record: Record, lines: Sequence[Hashed], runs: Joined) -> Variation | None:
-    """Return the variation of a trial over all its records on one stack; None where it ran once."""
-    stack, steps = runs.run_of(record).environment.stack, list[float]()
-    folders = {each.folder for each in lines if each.trial == record.id}
-    for number, run in enumerate(runs.runs, 1):
-        if number not in folders or run.environment.stack != stack:
-            continue
-        there = [each.record for each in read_trials(run.folder).lines if each.record and each.record.id == record.id]
-        derived = [derive(each, None) for each in there if each.timed and contradiction(each) is None]
-        steps += [each.true_step for each in derived if each.true_step]
-    return Variation(record.id, len(steps), round(max(steps) / min(steps) - 1, 4)) if len(steps) > 1 else None
 
 
 def _claims(runs: Joined, lines: Sequence[Hashed], behind: dict[Cell, list[Record]]) -> list[ClaimRow]:

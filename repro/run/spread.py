@@ -8,8 +8,8 @@ from statistics import median
 
 from ..formats import counted
 from ..record import Record
-from ..run.reading import Joined
 from ..validity import undisturbed
+from .reading import Joined
 
 
 @dataclass(frozen=True)
