@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -19,7 +20,7 @@ from repro.run.reading import join, read
 from repro.verify.certificate import Certificate, build, within
 from repro.verify.check import read_certificate
 from tests import released_archive as released
-from tests.command_line import ROOT, of_more_rounds, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
 
 TEXT, VISION = ROOT / "results/h100/text", ROOT / "results/h100/vision"
 CPU = "results/cpu-2-cores"
@@ -229,6 +230,13 @@ def test_the_appendix_has_a_row_for_each_sentence_with_its_run() -> None:
         words = shlex.split(kept["command"])
         name, given = (words[0], words[1:]) if words and words[0] in HELP else ("run", words)
         parser(name).parse_args(given)
+
+
+def test_the_appendix_says_what_twenty_dollars_decide() -> None:
+    rows = answer("verify", "--budget", "20")
+    cells = re.findall(r"about (\d+) cells", rows["answer"])
+    page = (ROOT / "docs" / "artifact.md").read_text()
+    assert f"| {len(rows['rows'])} runs for {cells[0]} cells |" in page
 
 
 def test_the_sentences_of_abstract_and_conclusion_name_claims_that_exist() -> None:

@@ -186,3 +186,14 @@ def test_an_index_of_something_else_is_named_before_anything_is_written(tmp_path
     refused = refusal("contribute", str(TEXT), "--out", str(tmp_path / "out"), "--yes")
     assert f"{tmp_path}/index.csv, line 1, $.folder: found no such column" in refused
     assert not (tmp_path / "out").exists()
+
+
+def test_a_copied_line_and_days_beyond_any_published_training_are_named(tmp_path: Path) -> None:
+    fast, honest = record("pythia-1b", "free_lunch+zero_1", 18.0), record("vit", "naive", 400.0)
+    contributed(results_folder(tmp_path / "mine", fast, honest, honest), tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "- trials.jsonl, line 3: the raw times of line 2, to the last digit: a copy" in text
+    assert "- Pythia-1B on 4 A100: 18.0 true days are implausible" in text
+    assert text.count("\n- ") == 2
+    [row] = listed(tmp_path)
+    assert row.checked == "2 findings, see README.md"
