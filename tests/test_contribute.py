@@ -76,9 +76,17 @@ def test_the_copy_says_the_same_and_its_certificate_follows_from_it(planted: Pat
     assert repro("verify", str(out)).returncode == 0
     [row] = listed(tmp_path / "results")
     assert (row.folder, row.gpus, row.records, row.decides) == ("h100-lab", "1 x H100", 11, "11 cells and 3 claims")
+    assert "report results/h100-lab`: this report" in (out / "report.md").read_text(), "wherever it was made"
+    assert str(tmp_path) not in (out / "report.html").read_text()
     shutil.rmtree(out)
     contributed(planted, out)
     assert len(listed(tmp_path / "results")) == 1, "in place of the one before"
+
+
+def test_a_folder_named_like_a_word_leaves_the_report_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    contributed(TEXT, Path("days"))
+    assert "compared by true days: " in (tmp_path / "days" / "report.md").read_text()
 
 
 def test_without_yes_it_shows_what_it_would_replace_and_writes_nothing(planted: Path, tmp_path: Path) -> None:

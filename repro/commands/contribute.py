@@ -80,6 +80,9 @@ def _write(out: Path, found: Cleaned, failed: list[str]) -> None:
     row = contribute.entry(reading, report.certificate, failed)
     files.replace(out / "README.md", contribute.readme(row, failed, len(found.doubtful)))
     for made in out.iterdir():
-        if made.name in MADE_ANEW:  # it may name this machine's folders
-            files.replace(made, found.cleaner.clean(made.read_text(encoding="utf-8")))
+        if made.name in MADE_ANEW:  # it names this machine's folders
+            text = made.read_text(encoding="utf-8")
+            if len(out.parts) > 1:  # a name alone may be a word of the report
+                text = text.replace(str(out), f"results/{out.name}")
+            files.replace(made, found.cleaner.clean(text))
     contribute.add(row, out.parent)

@@ -65,7 +65,7 @@ def entry(run: Reading, certificate: Certificate | None, failed: list[str]) -> E
     """Return the row of a checked folder."""
     return Entry(
         run.folder.name,
-        tallied(gpu.name for gpu in run.environment.gpus or []),
+        tallied(gpu.name for gpu in run.environment.gpus or []) if run.environment.gpus else "CPUs",
         run.environment.stack or None,
         run.environment.repro,
         len(run.records),
@@ -81,7 +81,7 @@ def readme(row: Entry, failed: list[str], doubtful: int) -> str:
     return f"""# {row.folder}
 
 Measured by somebody else, on {row.gpus}, with repro {row.repro} and {row.stack or "an unnamed stack"}:
-{counted(row.records, "trial")}. They decide {row.decides}.
+{counted(row.records, "trial")}. The folder decides {row.decides} of the paper.
 
 `{command()} contribute` took out names of people and machines, and made `report.md`, `report.html` and the certificate
 anew. {counted(doubtful, "place")} that no rule covers were listed for a person to look at.
