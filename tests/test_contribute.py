@@ -83,9 +83,9 @@ def test_the_copy_says_the_same_and_its_certificate_follows_from_it(planted: Pat
     assert len(listed(tmp_path / "results")) == 1, "in place of the one before"
 
 
-def test_a_folder_named_like_a_word_leaves_the_report_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    contributed(TEXT, Path("days"))
+def test_a_folder_named_like_a_word_leaves_the_report_as_it_is(tmp_path: Path) -> None:
+    done = repro("contribute", str(TEXT), "--out", "days", "--yes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert "compared by true days: " in (tmp_path / "days" / "report.md").read_text()
 
 
