@@ -96,6 +96,7 @@ OTHERS = [  # script, FLOPs of a step in closed form, optimizer steps
     ("adversarial.py", None, 700),
     ("diffusion.py", None, 50_000),
     ("forever.py", 6 * 512 * 64 * 1000, None),
+    ("spawned.py", 4 * 32 * 512 * 512, 300),
     ("recurrent.py", 6 * 2048 * (4 * 256 * (128 + 256 + 256 + 256) + 256 * 128), 2000),
 ]
 

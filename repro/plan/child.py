@@ -74,6 +74,7 @@ def _own_groups(recorder: Any, world: int) -> None:
     """Have one process stand for several: torch's fake process group, and collectives that do nothing."""
     import torch
     import torch.distributed as dist
+    import torch.multiprocessing
     from torch import nn
 
     if not dist.is_available():
@@ -175,6 +176,10 @@ def _own_groups(recorder: Any, world: int) -> None:
             put(module, "forward", forward)
         return module.to("cuda")
 
+    def spawn(function: Any, args: Any = (), *_: Any, **__: Any) -> None:
+        function(0, *args)
+
+    put(torch.multiprocessing, "spawn", spawn)
     if hasattr(fsdp, "fully_shard"):
         put(fsdp, "fully_shard", fully_shard)
 
@@ -255,6 +260,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     tail = _Tail()
     scratch = request["scratch"]
     import torch
+    import torch.multiprocessing
     import torch.utils.checkpoint
 
     from . import fake_cuda, place

@@ -24,7 +24,7 @@ from .place import where
 _HALF = (torch.float16, torch.bfloat16)
 _RAGGED = ("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive")
 _VOCABULARY = 1000  # classes from which a loss is worth a fused kernel
-_UNCOUNTED = ("_fft", "linalg_", "_linalg", "_cdist", "grid_sampler", "_ctc_loss")
+_UNCOUNTED = ("_fft", "_linalg", "_cdist", "grid_sampler", "_ctc_loss")
 SMALL = 1 << 20  # elements of a tensor whose values are kept
 STEPS = 3  # the script ends at this optimizer step
 

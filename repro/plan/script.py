@@ -145,7 +145,7 @@ def _read_only(folder: Path) -> list[str]:
 
 def _failure(asked: Asked, found: dict[str, Any]) -> str:
     """Tell the script's own last line of error, and return ours: what to do."""
-    error = found["failed"] or found["last"] or f"it ended after {found['steps_made']} of 3 optimizer steps"
+    error = found["failed"] or found["last"] or "it ended without an error"
     say(error)
     if match := re.search(r"ModuleNotFoundError: No module named '([^'.]+)", error):
         return f"{asked.script} needs a package: {sys.executable} -m pip install {match[1]}"
@@ -156,7 +156,10 @@ def _failure(asked: Asked, found: dict[str, Any]) -> str:
         )
     if found["failed"]:
         return f"{asked.script} failed before its third optimizer step; its own arguments stand behind --"
-    return f"{asked.script} ended after {found['steps_made']} of 3 optimizer steps: give it more data or more steps"
+    return (
+        f"{asked.script} ended after {found['steps_made']} of 3 steps of an optimizer of torch.optim, by which a plan "
+        "counts: give it more data or more steps"
+    )
 
 
 def _environment(home: Path, script: Path, gpus: int) -> dict[str, str]:
