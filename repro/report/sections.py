@@ -309,20 +309,14 @@ def _of_trials(found: Sequence[Search], verdicts: Sequence[Verdict], runs: Joine
 
 def _of_spreads(runs: Joined) -> Sequence[Block]:
     """Return how far trials that were measured several times are off themselves."""
-    every = spreads_of(runs)
-    rows = [
-        {
-            "trial": f"{each.record.recipe}, {each.record.machine}, {settings_text(each.record)}",
-            "starts": len(each.steps),
-            "fastest s": min(each.steps),
-            "median s": median(each.steps),
-            "slowest s": max(each.steps),
-            "spread": f"{each.relative:.1%}",
-        }
-        for each in every
+    found = spreads_of(runs)
+    lines = [
+        f"{each.record.recipe}, {each.record.machine}, {settings_text(each.record)}: {each.relative:.1%} of "
+        f"{significant(median(each.steps))} s, the median of {len(each.steps)} starts"
+        for each in found
     ]
     heading = Heading("Run-to-run variation", "variation", "Variation")
-    return _section(heading, [Sentence(spread_summary(every)), Table("Variation", rows)] if rows else [])
+    return _section(heading, [Sentence(spread_summary(found)), Bullets(lines)] if found else [])
 
 
 def _place(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Fold:

@@ -18,7 +18,7 @@ pack() { # writes results.tar.gz anew, without the names of this host and of use
     for word in "${words[@]}"; do
         # A name that is also a word of this file, such as root, user, admin, ubuntu or H100, tells nothing.
         ((${#word} < 4)) || grep -qiwF -e "$word" "$self" ||
-            clean+=(-e "s/$(sed 's/[^[:alnum:]]/[&]/g' <<<"$word")/name/g")
+            clean+=(-e "s/${word//./[.]}/name/g")
     done
     rm -rf packed && mkdir -p results packed && cp -r results log.txt packed/ && rm -rf packed/results/.cache &&
         find packed -type f -exec sed -i -E "${clean[@]}" {} + &&
