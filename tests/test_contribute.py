@@ -31,6 +31,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = shutil.copytree(TEXT, tmp_path / "mine")
     environment = json.loads((folder / "environment.json").read_text())
     environment["variables"]["CUDA_HOME"] = f"/home/{WHO}/cuda"
+    environment["lock"]["differences"]["nvidia-cublas"] = {"lock": "12.8.4.1", "installed": "13.1.0.3"}
     (folder / "environment.json").write_text(json.dumps(environment))
     (folder / "logs").mkdir()
     (folder / "logs" / "vit.log").write_text(f"loading /home/{WHO}/venv/lib/torch.so\n")
@@ -50,6 +51,7 @@ def test_a_name_planted_in_five_places_is_in_no_file_of_the_copy(planted: Path, 
     }
     assert [path for path in files if WHO in path.read_text() or WHO in str(path.relative_to(tmp_path))] == []
     assert (out / "prices.toml").read_text() == "# as USER was told\n"
+    assert '"lock": "12.8.4.1"' in (out / "environment.json").read_text(), "a version, no address"
     for file, what, becomes in (
         ("logs/vit.log", f"/home/{WHO}", "~"),
         ("prices.toml", WHO, "USER"),
@@ -197,7 +199,7 @@ def test_an_index_of_something_else_is_named_before_anything_is_written(tmp_path
 
 
 def test_a_copied_line_and_days_beyond_any_published_training_are_named(tmp_path: Path) -> None:
-    fast, honest = record("pythia-1b", "free_lunch+zero_1", 18.0), record("vit", "naive", 400.0)
+    fast, honest = record("pythia-1b", "free_lunch+zero_1", 60.0, true_days=18.0), record("vit", "naive", 400.0)
     contributed(results_folder(tmp_path / "mine", fast, honest, honest), tmp_path / "out")
     text = (tmp_path / "out" / "README.md").read_text()
     assert "- trials.jsonl, line 3: the raw times of line 2, to the last digit: a copy" in text

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import files
@@ -53,7 +53,7 @@ class Cleaner:
     """Replaces names, each by what it maps to; `kept` are versions that look like addresses."""
 
     names: dict[str, str]
-    kept: frozenset[str] = field(default_factory=frozenset)
+    kept: frozenset[str]
 
     def clean(self, text: str, note: Callable[[str, str], None] = lambda found, becomes: None) -> str:
         """Return a text without names, and `note` what is replaced by what."""
@@ -133,7 +133,7 @@ def cleaned(folder: Path, words: Sequence[str], environment: Environment) -> Cle
         except (UnicodeDecodeError, OSError):
             left_out.append((name, "no text"))
     versions = {*(environment.packages or {}).values()}
-    versions |= {version or "" for each in environment.lock.differences.values() for version in each.values()}
+    versions |= {str(version) for each in environment.lock.differences.values() for version in each.values()}
     cleaner = Cleaner(_names(words, owners, texts.values()), frozenset(versions))
     found, changes = dict[str, str](), dict[tuple[str, str, str], int]()
     for name, text in texts.items():
