@@ -192,4 +192,18 @@ docker stop --time 60 whole >/dev/null
 run 0 docker run --volume whole:/results --entrypoint cat repro /results/local/trials.jsonl
 has out '"status": "ok"'
 
+# A rented machine has its system alone, and here no GPU: the script sets up, says so, packs, and ends as it was told. Its
+# Python is Debian's, as what fetches one may not be reached.
+./run_all.sh verify --budget 2 --script "$scratch/rented" --at-the-end 'touch ended' >/dev/null 2>&1
+cp "$scratch/pip.conf" "$scratch/rented"
+cp "${pip[cert]:-$cert}" "$scratch/rented/ca.crt"
+rented=(--network host "${options[@]}" --volume "$scratch/rented:/rented" --env PIP_CONFIG_FILE=/rented/pip.conf)
+rented+=(--env PIP_CERT=/rented/ca.crt --env SSL_CERT_FILE=/rented/ca.crt)
+run 2 docker run "${rented[@]}" "$base" sh -c 'apt-get -qq update &&
+    apt-get -qq install --yes --no-install-recommends python3.11-dev >/dev/null && exec bash /rented/1xA6000.sh'
+has out '--gpus 1: no GPU is visible here'
+[[ -e $scratch/rented/ended ]] || die "its last command did not run"
+tar -xzOf "$scratch/rented/results.tar.gz" ./log.txt >"$scratch/out"
+has out 'no GPU is visible here'
+
 printf 'container: all held, in %s s; %s\n' "$SECONDS" "$first"
