@@ -77,6 +77,7 @@ def test_the_copy_says_the_same_and_its_certificate_follows_from_it(planted: Pat
     assert [each.derived for each in read(out).records] == [each.derived for each in read(TEXT).records]
     assert repro("verify", str(out)).returncode == 0
     [row] = listed(tmp_path / "results")
+    assert row.stack == "torch 2.11.0, transformers 5.17.0, timm 1.0.31"
     assert (row.folder, row.gpus, row.records, row.decides) == ("h100-lab", "1 x H100", 11, "11 cells and 3 claims")
     assert "report results/h100-lab`: this report" in (out / "report.md").read_text(), "wherever it was made"
     assert str(tmp_path) not in (out / "report.html").read_text()
@@ -138,11 +139,11 @@ def test_a_word_of_ones_own_is_taken_out_of_contents_and_file_names(tmp_path: Pa
 
 def test_hosts_of_nccl_s_log_and_what_a_person_should_look_at_are_listed(tmp_path: Path) -> None:
     folder = shutil.copytree(TEXT, tmp_path / "mine")
-    (folder / "run.log").write_text("gpu-box7:12:34 [0] NCCL INFO up\nsee /scratch/group/x and hf_abcdefghij\n")
+    (folder / "run.log").write_text("start\ngpu-box7:12:34 [0] NCCL INFO up\nsee /scratch/group/x and hf_abcdefghij\n")
     (folder / "weights.bin").write_bytes(b"\xff\xfe")
     (folder / "link").symlink_to("/etc/passwd")
     shown = contributed(folder, tmp_path / "out")
-    assert (tmp_path / "out" / "run.log").read_text().startswith("HOST:12:34 [0] NCCL")
+    assert (tmp_path / "out" / "run.log").read_text().startswith("start\nHOST:12:34 [0] NCCL")
     for word in ("/scratch/group/x", "hf_abcdefghij", "no text", "a link, or no file"):
         assert word in shown
     assert not (tmp_path / "out" / "weights.bin").exists()
