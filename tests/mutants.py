@@ -329,7 +329,7 @@ MUTANTS = {
         "repro/plan/steps.py",
         "number /= backwards",
         "number /= 1",
-        "tests/test_plan_scripts.py -k 'ddp and costs'",
+        "tests/test_plan_scripts.py -k costs_what",
         slow=True,
     ),
     "plan-loader": Mutant(
@@ -367,7 +367,7 @@ MUTANTS = {
         "repro/plan/fake_cuda.py",
         'recorder.count_as(weight.grad, "gradients")',
         'recorder.count_as(weight.grad, "activations")',
-        "tests/test_plan_scripts.py -k 'accelerated or checkpointed or fsdp'",
+        "tests/test_plan_scripts.py -k costs_what",
         slow=True,
     ),
     "plan-lists": Mutant(
@@ -529,7 +529,7 @@ MUTANTS = {
     ),
     "tf32-of-naive": Mutant(
         "repro/predict/time.py",
-        "if self.settings.free_lunch and machine.has_tf32:",
+        "if self.tf32 and machine.has_tf32:",
         "if machine.has_tf32:",
         "tests/test_predict_time.py -k 'perfect_rates or rates_of_their_own'",
     ),

@@ -89,7 +89,8 @@ def test_a_builder_finds_nothing_wrong_with_a_target(name: str, checker: list[st
 
 def test_the_last_stage_serves_every_generation_from_turing_on() -> None:
     last = ROWS[list(stages())[-1]]
-    assert {gpu.generation for gpu in catalogue() if serves(last, gpu.compute_capability)} == {*GENERATIONS[1:]}
+    served = {gpu.generation for gpu in catalogue() if serves(last, gpu.compute_capability)}
+    assert served & {*GENERATIONS} == {*GENERATIONS[1:]}
     assert last["tf32"] == "auto"
 
 

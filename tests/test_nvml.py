@@ -281,7 +281,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch, **answers: Callable[..., object]) 
     monkeypatch.setitem(sys.modules, "pynvml", stub)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nvml._say_once.cache_clear()
-    names = {0: "NVIDIA A100-SXM4-80GB", 1: "NVIDIA GB10"}
+    names = {0: "NVIDIA A100-SXM4-80GB", 1: "NVIDIA Thor"}
     vars(stub).update(nvmlDeviceGetMigMode=lambda handle: [0, 0], nvmlDeviceGetName=names.__getitem__)
     vars(stub).update(answers)
     return stub
@@ -342,7 +342,7 @@ def test_a_gpu_without_memory_of_its_own_has_the_hosts(
     monkeypatch.setattr(stub, "nvmlDeviceGetMemoryInfo", memory)
     assert [gpu.memory_bytes for gpu in nvml.visible_devices()] == [80 * 2**30, host().memory_bytes]
     assert re.fullmatch(
-        r"repro: the driver does not report the memory of GPU 1 \(NVIDIA GB10\): taken are the host's, [0-9.]+ GiB\n",
+        r"repro: the driver does not report the memory of GPU 1 \(NVIDIA Thor\): taken are the host's, [0-9.]+ GiB\n",
         capsys.readouterr().err,
     )
     assert [nvml.memory(local) for local in (0, 1)] == [(80 * 2**30, 0), (host().memory_bytes, None)]
