@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 import time
 from functools import cache
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from repro.machine.stack import declare_torchvision_operators
+from repro.predict.memory import Allowance
 from repro.predict.trace.record import record
 from repro.predict.trace.trace import make_real
 from tests.command_line import ROOT, repro
@@ -45,7 +47,7 @@ class Losing(nn.Module):
 
 def traced(script: str, autocast: torch.dtype | None) -> tuple[float, float, float]:
     """The FLOPs and bytes of a micro-step of the script's model, and the peak of its activations, traced alone."""
-    spec = importlib.util.spec_from_file_location(f"planned_{Path(script).stem}", SCRIPTS / script)
+    spec = importlib.util.spec_from_file_location(f"row{Path(script).stem}", SCRIPTS / script)
     assert spec is not None
     assert spec.loader is not None
     declare_torchvision_operators()
@@ -110,6 +112,50 @@ def test_a_script_of_another_shape_is_followed_to_its_third_step(
     assert row["fits"]
     assert row["steps"] == steps
     assert flops is None or row["flops_per_micro_step"] * row["micro_steps"] == pytest.approx(flops, rel=1e-3)
+
+
+# Runs a script three steps on a CPU; the peak of what torch's allocator held in the third.
+PEAK = """
+import runpy, sys
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.profiler import ProfilerActivity, profile, record_function
+
+class End(BaseException): ...
+
+count = iter(range(1, 4))
+
+def stepped(*given):
+    with record_function(f"step{(number := next(count))}"): pass
+    if number == 3: raise End
+
+register_optimizer_step_post_hook(stepped)
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+    try: runpy.run_path(sys.argv[1], run_name="__main__")
+    except End: pass
+events = list(found.profiler.kineto_results.events())
+at = {event.name(): event.start_ns() for event in events}
+held, peak = 0, 0
+for begun, size in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
+    held += size
+    peak = max(peak, held) if at["step2"] <= begun <= at["step3"] else peak
+print(peak)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["plain.py", "checkpointed.py"])
+def test_memory_is_what_torchs_allocator_takes_on_a_cpu(tmp_path: Path, script: str) -> None:
+    text = (SCRIPTS / script).read_text()
+    for one, other in (("width: int = 512", "width: int = 128"), ("layers: int = 6", "layers: int = 2")):
+        text = text.replace(one, other)
+    on_gpu, on_cpu = tmp_path / "gpu.py", tmp_path / "cpu.py"
+    on_gpu.write_text(text.replace("torch.bfloat16", "torch.float32"))
+    on_cpu.write_text(on_gpu.read_text().replace('"cuda"', '"cpu"'))
+    done = subprocess.run([sys.executable, "-c", PEAK, on_cpu], capture_output=True, text=True, check=True)
+    row = json.loads(repro("plan", str(on_gpu), "--gpu", "A100", "--format", "json").stdout)["rows"][0]
+    allowance = Allowance()
+    tensors = row["peak_bytes"] - allowance.context - (allowance.spread - 1) * row["activation_bytes"]
+    assert tensors == pytest.approx(int(done.stdout.split()[-1]), rel=0.05)
 
 
 @pytest.mark.slow
