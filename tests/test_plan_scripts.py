@@ -103,7 +103,7 @@ OTHERS = [  # script, FLOPs of a step in closed form, optimizer steps
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("script", "flops", "steps"), OTHERS)
 def test_a_script_of_another_shape_is_followed_to_its_third_step(
     script: str, flops: float | None, steps: int | None
@@ -142,7 +142,7 @@ print(peak)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("script", ["plain.py", "checkpointed.py"])
 def test_memory_is_what_torchs_allocator_takes_on_a_cpu(tmp_path: Path, script: str) -> None:
     text = (SCRIPTS / script).read_text()
