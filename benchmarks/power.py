@@ -64,7 +64,7 @@ def sample(ask: Ask, share: float, scheduler: str | None = None) -> float:
         steps=rounds([]),
         check_extrapolation=False,
     )
-    return true_step([StepTimes.of(outcome.value["synchronised"])], 1)
+    return true_step([StepTimes.of(outcome.value.synchronised)], 1)
 
 
 def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:
