@@ -70,7 +70,7 @@ def _confine(scratch: str, work: str, samples: str | None, sockets: bool) -> Non
     sys.addaudithook(check)
 
 
-def _own_groups(recorder: Any, world: int) -> None:
+def _patch_groups(recorder: Any, world: int) -> None:
     """Have one process stand for several: torch's fake process group, and collectives that do nothing."""
     import torch
     import torch.distributed as dist
@@ -184,7 +184,7 @@ def _own_groups(recorder: Any, world: int) -> None:
         put(fsdp, "fully_shard", fully_shard)
 
 
-def _own_checkpoints(recorder: Any) -> None:
+def _patch_checkpoints(recorder: Any) -> None:
     """Note that activations are checkpointed, and which operators compute them again."""
     import torch.utils.checkpoint as checkpoints
 
@@ -271,8 +271,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     place.ROOT = Path(request["root"])
     recorder = Recorder()
     mode = fake_cuda.install(recorder, request["gpu"], request["gpus"])
-    _own_groups(recorder, request["gpus"])
-    _own_checkpoints(recorder)
+    _patch_groups(recorder, request["gpus"])
+    _patch_checkpoints(recorder)
     noted = _watch_steps(recorder)
     sys.argv = [str(script), *request["arguments"]]
     ours = str(Path(__file__).resolve().parents[2])  # whose folders may be called as the script's modules are

@@ -345,11 +345,11 @@ def install(recorder: Recorder, gpu: dict[str, Any], world: int) -> FakeCuda:
     torch.set_default_device = lambda device: setattr(mode, "default_cuda", _is_cuda(device))
     put(torch, "compile", _compile_of(recorder))
     put(torch, "save", lambda thing, file, *args, **kwargs: _write_nothing(file))
-    _own_tensors(mode)
-    _own_lists()
-    _own_modules(mode)
-    _own_backward(recorder)
-    _own_loaders(recorder)
+    _patch_tensors(mode)
+    _patch_lists()
+    _patch_modules(mode)
+    _patch_backward(recorder)
+    _patch_loaders(recorder)
     return mode
 
 
@@ -384,7 +384,7 @@ def _compile_of(recorder: Recorder) -> Any:
     return compiled
 
 
-def _own_tensors(mode: FakeCuda) -> None:
+def _patch_tensors(mode: FakeCuda) -> None:
     """Have fake tensors answer for their device, and parameters be fake from the start: they are never computed."""
     recorder = mode.recorder
 
@@ -410,7 +410,7 @@ def _own_tensors(mode: FakeCuda) -> None:
     put(nn.Parameter, "__new__", parameter)
 
 
-def _own_lists() -> None:
+def _patch_lists() -> None:
     """Have torch update weights in lists of tensors, as it does on a GPU."""
     put(torch._subclasses, "FakeTensor", _Nothing)  # by which transformers knows a tracing
     for supported in (in_optimizers, in_utilities):
@@ -443,7 +443,7 @@ def _watch_gradients(recorder: Recorder, model: nn.Module) -> None:
             weight.register_post_accumulate_grad_hook(count)
 
 
-def _own_modules(mode: FakeCuda) -> None:
+def _patch_modules(mode: FakeCuda) -> None:
     """Have modules move and cast their weights as they are: torch's own way replaces fake tensors by others."""
     recorder = mode.recorder
 
@@ -572,7 +572,7 @@ def _shape_of(recorder: Recorder, leaf: Any) -> Any:
         recorder.inside -= 1
 
 
-def _own_backward(recorder: Recorder) -> None:
+def _patch_backward(recorder: Recorder) -> None:
     run = torch.autograd.backward
 
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -592,7 +592,7 @@ def _own_backward(recorder: Recorder) -> None:
     put(Tensor, "backward", of_tensor)
 
 
-def _own_loaders(recorder: Recorder) -> None:
+def _patch_loaders(recorder: Recorder) -> None:
     """Have data loaders read in this process, and time them; their workers are noted."""
     loaders = torch.utils.data.dataloader
     make, following = loaders.DataLoader.__init__, loaders._BaseDataLoaderIter.__next__

@@ -23,7 +23,8 @@ from repro.installation import installed, way_to_install
 from repro.machine.processes import MARK, kill_marked
 from repro.machine.stack import process_environment
 
-_ANSWER = "answer.json"
+from .child import ANSWER
+
 _MOST = 600  # seconds
 _COPIED, _FILES = 1 << 20, 5000  # larger files are linked to; a folder of more is not copied
 _PROJECT = (".git", "pyproject.toml", "setup.py", "requirements.txt")
@@ -130,7 +131,7 @@ def _ran(asked: Asked, scratch: Path, work: Path, isolated: bool) -> dict[str, A
         process.wait()
         kill_marked(mark)
     try:
-        found: dict[str, Any] = datafile.load(scratch / _ANSWER)
+        found: dict[str, Any] = datafile.load(scratch / ANSWER)
     except NotAsDeclaredError:
         lines = [line for line in (scratch / "log").read_text(errors="replace").splitlines() if line.strip()]
         raise UserError(f"{asked.script}: it ended its process: {(lines or ['it said nothing'])[-1][:300]}") from None
