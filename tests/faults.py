@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tabulate import tabulate
 
 from repro.machine.host import host
-from tests.injection import disks, files, network, signals, surroundings  # noqa: F401, each registers its faults
+from tests.injection import disks, files, network, signals  # noqa: F401, each registers its faults
 from tests.injection.case import FAULTS, Case, Ended, Fault, Reference, Result, SkippedError, finished, marked
 from tests.injection.shim import build
 

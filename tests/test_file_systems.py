@@ -131,6 +131,13 @@ def test_a_full_build_cache_is_refused_before_any_trial(small_disk: tuple[list[s
     assert not (tmp_path / "out").exists()
 
 
+def test_a_full_results_folder_is_refused_before_any_trial(small_disk: tuple[list[str], Path]) -> None:
+    (*alone, mounting), place = small_disk
+    filled = f'{mounting}; head -c 299M /dev/zero > {place}/other; exec "$@"'
+    line = one_line(process_of([*alone, filled, "sh"], *RUN, str(place / "run"), CUDA_VISIBLE_DEVICES=""))
+    assert line == f"repro: {place / 'run'}: 1 MiB of disk are free, 256 are needed; free some\n"
+
+
 @pytest.mark.slow
 def test_a_build_cache_that_is_full_later_is_a_crash_that_names_the_disk(
     small_disk: tuple[list[str], Path], tmp_path: Path

@@ -136,22 +136,19 @@ def marked(name: str, value: str) -> list[psutil.Process]:
 class Running:
     """A command at work, in a session of its own, and all that it started."""
 
-    def __init__(
-        self, words: Sequence[str], at: Path, environment: dict[str, str], cwd: Path, stderr: int | None = None
-    ) -> None:
+    def __init__(self, words: Sequence[str], at: Path, environment: dict[str, str]) -> None:
         self.mark = uuid.uuid4().hex
         self._out, self._err = at / f"{self.mark}.out", at / f"{self.mark}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 words,
-                cwd=cwd,
+                cwd=ROOT,
                 env={**environment, MARK: self.mark},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=err if stderr is None else stderr,
+                stderr=err,
                 start_new_session=True,
             )
-        self.began = time.monotonic()
 
     @property
     def alive(self) -> bool:
@@ -160,10 +157,6 @@ class Running:
     def family(self) -> list[psutil.Process]:
         """All processes with its mark, also those that nobody waits for."""
         return marked(MARK, self.mark)
-
-    def main(self) -> psutil.Process:
-        """The Python that runs the command, which a prefix may have started."""
-        return next(each for each in self.family() if "repro" in each.cmdline() and "-m" in each.cmdline())
 
     def servers(self) -> list[psutil.Process]:
         """The fork server, where it has started."""
@@ -294,23 +287,13 @@ class Case:
         known = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TMPDIR": str(self.temporary)}
         return {**os.environ, "PYTHONPATH": str(ROOT), "REPRO_COMMAND": "./run_all.sh", **known, **variables}
 
-    def start(
-        self,
-        *words: str,
-        prefix: Sequence[str] = (),
-        cwd: Path = ROOT,
-        stderr: int | None = None,
-        variables: Mapping[str, str] = _NONE,
-    ) -> Running:
+    def start(self, *words: str, prefix: Sequence[str] = (), variables: Mapping[str, str] = _NONE) -> Running:
         """Start `python -m repro` with these words, itself started by the command `prefix`."""
-        command = [*prefix, sys.executable, "-P", "-m", "repro", *words]
-        return self.launch(command, variables=variables, cwd=cwd, stderr=stderr)
+        return self.launch([*prefix, sys.executable, "-P", "-m", "repro", *words], variables)
 
-    def launch(
-        self, command: Sequence[str], variables: Mapping[str, str], cwd: Path = ROOT, stderr: int | None = None
-    ) -> Running:
+    def launch(self, command: Sequence[str], variables: Mapping[str, str]) -> Running:
         """Start any command, with all that is ended with the injection."""
-        running = Running(command, self.root, self.environment(variables), cwd, stderr)
+        running = Running(command, self.root, self.environment(variables))
         self._runs.append(running)
         return running
 
@@ -351,20 +334,6 @@ class Case:
         before = finished(out)
         ended = self.ended(self.start_run(out, *more, variables=variables), codes, says)
         self.kept(out, before)
-        return ended
-
-    def refused(
-        self,
-        *words: str,
-        says: str,
-        prefix: Sequence[str] = (),
-        cwd: Path = ROOT,
-        variables: Mapping[str, str] = _NONE,
-    ) -> Ended:
-        """A command that is refused in one line, with nothing on stdout."""
-        ended = self.ended(self.start(*words, prefix=prefix, cwd=cwd, variables=variables), (USAGE,), says, 60.0)
-        self.check(not ended.stdout, f"stdout: {ended.stdout[:200]!r}")
-        self.check(len(ended.stderr.splitlines()) == 1, f"not one line: {ended.stderr[-500:]!r}")
         return ended
 
     # --- What holds of a folder ---

@@ -1,8 +1,6 @@
-// Put before the C library (LD_PRELOAD), it makes calls fail as odd file systems, full disks and clocks do.
+// Put before the C library (LD_PRELOAD), it makes calls fail as full disks and clocks do.
 //
 //   FAULT_FULL=PATTERN    nothing can be written to files whose path matches: the disk is full
-//   FAULT_FSYNC=N         fsync fails with the error N
-//   FAULT_FLOCK=N         flock fails with the error N, of files whose path matches FAULT_FLOCK_AT
 //   FAULT_CLOCK=AT:JUMP   from AT on, by the monotonic clock, the wall clock is JUMP seconds off
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -44,19 +42,6 @@ ssize_t writev(int file, const struct iovec *parts, int count) {
     static ssize_t (*real)(int, const struct iovec *, int);
     if (real == NULL) real = REAL(writev);
     return full(file) ? -1 : real(file, parts, count);
-}
-
-static int fails(const char *variable) {
-    const char *number = getenv(variable);
-    if (number == NULL) return 0;
-    errno = atoi(number);
-    return 1;
-}
-
-int fsync(int file) { return fails("FAULT_FSYNC") ? -1 : REAL(fsync)(file); }
-int flock(int file, int operation) {
-    if (matches(file, "FAULT_FLOCK_AT") && fails("FAULT_FLOCK")) return -1;
-    return REAL(flock)(file, operation);
 }
 
 static long jump(void) {

@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 
 from repro.console import FAILED, INTERRUPTED, USAGE
-from repro.measure.interleaving import Scheduler
 
 from .case import Case, Running, fault, finished
 
@@ -112,18 +111,3 @@ def _listens(port: int) -> bool:
     return any(
         each.laddr and each.laddr.port == port for each in psutil.net_connections("tcp") if each.status == "LISTEN"
     )
-
-
-@fault("network", times=1, fast=1)
-def command_that_joins_a_run(case: Case) -> None:
-    """There is no protocol of our own that takes functions from others."""
-    with case.injection():
-        case.refused("join", "127.0.0.1:1", says="unknown command")
-
-
-@fault("network", times=1, fast=1)
-def place_where_processes_take_turns(case: Case) -> None:
-    """No other user reaches it."""
-    with case.injection(), Scheduler() as turns:
-        place = Path(turns.address)
-        case.check(place.exists() and not place.stat().st_mode & 0o077, f"others reach {turns.address!r}")

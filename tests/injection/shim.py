@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import subprocess
 import time
 from pathlib import Path
@@ -19,15 +18,6 @@ def build(folder: Path) -> None:
 def full_disk(folder: Path, pattern: str) -> dict[str, str]:
     """Variables by which files of such a path cannot be written."""
     return {"LD_PRELOAD": str(folder / _NAME), "FAULT_FULL": pattern}
-
-
-def no_fsync(folder: Path) -> dict[str, str]:
-    return {"LD_PRELOAD": str(folder / _NAME), "FAULT_FSYNC": str(errno.EINVAL)}
-
-
-def no_locks(folder: Path, error: int, pattern: str = "*") -> dict[str, str]:
-    """Variables by which files of such a path cannot be locked."""
-    return {"LD_PRELOAD": str(folder / _NAME), "FAULT_FLOCK": str(error), "FAULT_FLOCK_AT": pattern}
 
 
 def wrong_clock(folder: Path, in_seconds: float, jump: int) -> dict[str, str]:
