@@ -18,7 +18,7 @@ from ..predict.traces import PAPER_STACK, Traced
 from ..record import BY_DAYS, DEFAULT, Clock, Record, other
 from ..survey.answers import Answers
 from .claim import Claim, ClaimVerdict, judge, listed
-from .measured import MEASURED
+from .measured import MEASURED, Measurements
 from .special import RECOMPUTED
 from .survey import SURVEYED, surveyed
 from .true_days import ByTrueDays, by_true_days, true_days
@@ -104,8 +104,9 @@ def check_all(
         meant = suggest_names(unknown, claims)[:_NEAREST]
         hint = f"did you mean {', '.join(meant)}? " if meant else ""
         raise UserError(f"unknown claim {unknown!r}: {hint}{command()} claims lists all {len(claims)}")
+    measured = [Measurements(records or (), each) for each in (clock, other(clock))]
     days = true_days(records or (), stack)
-    return [_check(claims[id], records or (), clock, answers, days) for id in ids or claims]
+    return [_check(claims[id], measured, answers, days) for id in ids or claims]
 
 
 def counts_text(checked: Sequence[Checked]) -> str:
@@ -122,8 +123,9 @@ def origins(checked: Sequence[Checked]) -> str:
 
 
 def _check(
-    claim: Claim, records: Sequence[Record], clock: Clock, answers: Answers | None, days: Callable[[Cell], Working]
+    claim: Claim, measured: Sequence[Measurements], answers: Answers | None, days: Callable[[Cell], Working]
 ) -> Checked:
+    """Return the verdict on a claim. `measured` has the clock that counts first, and the other."""
     if claim.not_checkable is not None:
         return Checked(claim, "not_checkable", claim.not_checkable, None)
     if claim.formula or claim.id in RECOMPUTED:
@@ -133,11 +135,11 @@ def _check(
         return _measured(claim, partial(surveyed, claim.id, claim.published, claim.unit, answers))
     if claim.id not in MEASURED:
         raise UserError(f"{expected_folder() / 'claims.csv'}: no function here checks the claim {claim.id}; remove it")
-    checked, beside = (_measured(claim, partial(MEASURED[claim.id], records, each)) for each in (clock, other(clock)))
+    checked, beside = (_measured(claim, partial(MEASURED[claim.id], each)) for each in measured)
     if checked.working is None or beside.working is None or checked.working.value == beside.working.value:
         return checked
     number, verdict = claim.with_unit(shown(beside.working.value.value)), beside.verdict.replace("_", " ")
-    text = f"{BY_DAYS[other(clock)]} {number}{f' ({verdict})' if beside.verdict != checked.verdict else ''}"
+    text = f"{BY_DAYS[measured[1].clock]} {number}{f' ({verdict})' if beside.verdict != checked.verdict else ''}"
     return replace(checked, reason=f"{checked.reason}; {text}")
 
 

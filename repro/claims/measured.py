@@ -1,13 +1,13 @@
 """Claims about the paper's tables, its clock and its search, checked on the records of a run.
 
-Each function takes records and the clock that judges them, and raises Missing where the records do not settle it.
+Each function takes what was measured, and raises Missing where the records do not settle it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from statistics import median
 
 from .. import command, models
@@ -24,6 +24,29 @@ from .working import Missing, SourceRow, Working, count, fact, mean, shown
 RUN = f"{command()} --gpus all"
 _PYTHIA = tuple(recipe.id for recipe in models.PYTHIAS)
 _SEARCH = f"{RUN} --models {','.join(_PYTHIA)} --methods all"
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Records, and the clock that judges them."""
+
+    records: Sequence[Record]
+    clock: Clock
+
+    @cached_property
+    def comparable(self) -> list[Record]:
+        """Return the valid records that can be compared with the paper's cells."""
+        return _at_scale(self.records)
+
+    @property
+    def origin(self) -> Origin:
+        """Return "released" where all records are of the authors' raw results."""
+        return "released" if all(record.origin == "released" for record in self.records) else "measured"
+
+    @cached_property
+    def searches(self) -> list[Search]:
+        """Return the searches in the comparable records. The authors' raw results are searched where all are theirs."""
+        return searches(self.comparable, self.clock, self.origin)
 
 
 def unsettling(records: Sequence[Record]) -> str:
@@ -60,12 +83,12 @@ def _none_counts(records: Sequence[Record]) -> str:
 # --- The tables and the clock ---
 
 
-def _differing(records: Sequence[Record], clock: Clock, table: Table) -> Working:
+def _differing(measured: Measurements, table: Table) -> Working:
     """Count the compared cells that differ by more than the tolerance of `repro run`. One such cell refutes a table;
     only a comparison of every cell confirms it."""
-    if not _at_scale(records):
-        raise _nothing_counts(records, RUN)
-    judged = judge_tables(records, TOLERANCE, clock)
+    if not measured.comparable:
+        raise _nothing_counts(measured.records, RUN)
+    judged = judge_tables(measured.records, TOLERANCE, measured.clock)
     cells = [cell for cell in judged if cell.table == table and cell.expected != "lost"]
     compared = [cell for cell in cells if cell.compared]
     found = count([_compared(cell) for cell in compared], "cells compared differ")
@@ -83,11 +106,11 @@ def _compared(cell: Verdict) -> Working:
     return fact(cell.differs, row, step=explain(cell) if cell.differs else "")
 
 
-def _timed_passes(records: Sequence[Record], clock: Clock) -> Working:
+def _timed_passes(measured: Measurements) -> Working:
     """Return the median ratio of true days to days by the authors' clock, over all trials that ran. The claim compares
-    both clocks, so `clock` does not matter."""
+    both clocks, so the clock does not matter."""
     ratios = []
-    for record in _at_scale(records):
+    for record in measured.comparable:
         true, authors = record.derived.true_days, record.derived.authors_days
         if record.clocks_ratio is not None and true is not None and authors is not None:
             by_true, by_authors = (
@@ -98,7 +121,7 @@ def _timed_passes(records: Sequence[Record], clock: Clock) -> Working:
             )
             ratios.append((by_true / by_authors).called(record.id))
     if not ratios:
-        raise _nothing_counts(records, RUN)
+        raise _nothing_counts(measured.records, RUN)
     ratios.sort(key=lambda ratio: ratio.value.value)
     middle = median(ratio.value.value for ratio in ratios)
     low, high = (shown(ratio.value.value) for ratio in (ratios[0], ratios[-1]))
@@ -152,20 +175,18 @@ class _Searched:
         return Missing(self.untried or "; ".join(filter(None, [text, self.missing])))
 
 
-def _searched(records: Sequence[Record], clock: Clock, counts: Sequence[int]) -> _Searched:
-    """Return the cells with these numbers of GPUs, by this clock: of the paper's GPUs whose cells are all searched,
-    else of other such GPUs, else of the GPU with the most searched cells, one of the paper's where any was measured.
-    The authors' raw results are searched where all records are theirs."""
-    origin: Origin = "released" if all(record.origin == "released" for record in records) else "measured"
-    if origin == "released" and clock == "true" and records:
+def _searched(measured: Measurements, counts: Sequence[int]) -> _Searched:
+    """Return the cells with these numbers of GPUs: of the paper's GPUs whose cells are all searched, else of other such
+    GPUs, else of the GPU with the most searched cells, one of the paper's where any was measured."""
+    if measured.origin == "released" and measured.clock == "true" and measured.records:
         raise Missing("the authors' raw results have no true days")
-    there = {(each.recipe, each.device, each.count): each for each in searches(_at_scale(records), clock, origin)}
+    there = {(search.recipe, search.device, search.count): search for search in measured.searches}
     devices = tuple(dict.fromkeys(device for recipe, device, _ in there if recipe in _PYTHIA))
     if not devices:
-        raise _nothing_counts(records, _SEARCH)
+        raise _nothing_counts(measured.records, _SEARCH)
     cells = {
         device: [
-            there.get((id, device, count)) or Search(id, "paper", device, count, 1, None, (), clock)
+            there.get((id, device, count)) or Search(id, "paper", device, count, 1, None, (), measured.clock)
             for id in _PYTHIA
             for count in counts
         ]
@@ -182,7 +203,7 @@ def _searched(records: Sequence[Record], clock: Clock, counts: Sequence[int]) ->
             "measures them"
         )
     fit = [cell for device in taken for cell in cells[device] if cell.free_lunch_fits and cell.whole]
-    return _Searched(fit, taken, untried, origin)
+    return _Searched(fit, taken, untried, measured.origin)
 
 
 def _of_paper(devices: Sequence[str]) -> Sequence[str]:
@@ -190,10 +211,10 @@ def _of_paper(devices: Sequence[str]) -> Sequence[str]:
     return [device for device in devices if device in paper_gpus()] or devices
 
 
-def _spread(records: Sequence[Record], clock: Clock, over: str, under: str) -> Working:
+def _spread(measured: Measurements, over: str, under: str) -> Working:
     """Return Figure 5's mean, over cells with several GPUs, of the ratio of two steps of memory-saving settings: the
     best, the median and the worst, or free lunch alone. Cells where none of these settings ran are left out."""
-    found = _searched(records, clock, COUNTS[1:])
+    found = _searched(measured, COUNTS[1:])
     ratios = []
     for cell in found.cells:
         if cell.spread is None:
@@ -208,10 +229,10 @@ def _spread(records: Sequence[Record], clock: Clock, over: str, under: str) -> W
     return found.settled(mean(ratios), "x")
 
 
-def _memory_saving_gain(records: Sequence[Record], clock: Clock) -> Working:
+def _memory_saving_gain(measured: Measurements) -> Working:
     """Return Figure 4's largest bar, in per cent of the days of free lunch alone that memory saving saves. A bar is the
     mean over the models on one number of a GPU, or over 2, 4 and 8 of a GPU with one model."""
-    found = _searched(records, clock, COUNTS)
+    found = _searched(measured, COUNTS)
     bars: dict[str, list[Working]] = {}
     for cell in found.cells:
         for gain in _gains([cell]):
@@ -222,9 +243,9 @@ def _memory_saving_gain(records: Sequence[Record], clock: Clock) -> Working:
     return _largest(found, [mean(gains).called(name) for name, gains in bars.items()], not found.untried)
 
 
-def _one_gpu_memory_saving(records: Sequence[Record], clock: Clock) -> Working:
+def _one_gpu_memory_saving(measured: Measurements) -> Working:
     """Return Figure 4's largest gain of a cell with one GPU, in per cent; not above 0 if memory saving hurts."""
-    found = _searched(records, clock, (1,))
+    found = _searched(measured, (1,))
     return _largest(found, _gains(found.cells), True)
 
 
@@ -263,7 +284,7 @@ def _rows(cell: Search) -> tuple[SourceRow, ...]:
     )
 
 
-MEASURED: dict[str, Callable[[Sequence[Record], Clock], Working]] = {
+MEASURED: dict[str, Callable[[Measurements], Working]] = {
     "table-1-cells": partial(_differing, table="1"),
     "table-4-cells": partial(_differing, table="4"),
     "timed-passes": _timed_passes,
