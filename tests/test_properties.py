@@ -12,14 +12,15 @@ import shutil
 import subprocess
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from html import unescape
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
-from repro import formats
+from repro import datafile, formats
 from repro.claims.claim import listed
 from repro.claims.statements import statements
 from repro.cli import parser
@@ -30,6 +31,8 @@ from repro.console import UserError, code, csv_field, markdown, visible
 from repro.datafile import NotAsDeclaredError, expected_folder, parse
 from repro.formats import Interval
 from repro.lab.specification import lab_runs
+from repro.machine.environment import FILE as ENVIRONMENT
+from repro.machine.environment import Environment
 from repro.models import specification
 from repro.money import amounts, prices
 from repro.paper import tables
@@ -37,9 +40,13 @@ from repro.paper.gpus import catalogue
 from repro.paper.measured_days import measured_days
 from repro.paper.settings import Settings
 from repro.predict.published import published
+from repro.record import MUST_AGREE, RawTimes, Record
+from repro.run.reading import read
+from repro.run.results import TRIALS
 from repro.survey.allocations import cards
 from repro.survey.questions import questions
-from tests.command_line import repro
+from tests.command_line import ROOT, repro
+from tests.test_hostile import STEERS
 
 hypothesis = pytest.importorskip("hypothesis", reason="needs hypothesis (./run_all.sh test installs it)")
 from hypothesis import assume, example, given, settings  # noqa: E402
@@ -209,6 +216,86 @@ def test_gpus_are_those_that_are_listed(asked: set[int], prefixed: bool) -> None
     if max(listed) > 0:
         with pytest.raises(UserError, match="there is no GPU"):
             parse_gpus("device=" + ",".join(map(str, listed)), max(listed))
+
+
+# --- Records, by the types of their classes ---
+
+KEPT = ROOT / "results" / "h100" / "text"
+
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda some: st.lists(some, max_size=3) | st.dictionaries(TEXTS, some, max_size=3),
+    max_leaves=4,
+)
+
+
+def types_of(kind: type) -> dict[str, Any]:
+    """Return the types of the fields that a data class has in a file, where those of its parts stand beside its own."""
+    found: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        metadata = {each.name: each.metadata for each in fields(kind)}[name]
+        parts = types_of(hint) if "flat" in metadata else {name: hint}
+        found |= {metadata.get("flat", {}).get(part, part): type for part, type in parts.items()}
+    return found
+
+
+def changes(kind: type) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw values for one to three fields of a data class in a file, of their types or any other."""
+    values = {name: ANY if "Any" in str(hint) else st.from_type(hint) | ANY for name, hint in types_of(kind).items()}
+    one = st.sampled_from(sorted(values)).flatmap(lambda name: st.tuples(st.just(name), values[name]))
+    return st.lists(one, min_size=1, max_size=3).map(dict)
+
+
+@settings(few, max_examples=30)
+@given(st.from_type(Record))
+def test_a_record_is_read_back_as_it_was_and_what_it_lacks_is_a_default(record: Record) -> None:
+    written = json.loads(json.dumps(datafile.to_json(record)))
+    assert datafile.from_json(Record, written) == record
+    usual = datafile.to_json(Record("", "", "paper", "", "", 1, "ok"))
+    lacking = {name: value for name, value in written.items() if value != usual[name] or name in MUST_AGREE}
+    needed = {"id": record.id, "device": record.device, "status": record.status}
+    assert datafile.from_json(Record, lacking | needed | {"of another version": 1}) == record
+
+
+READING = [
+    *(["audit", "--measured", "{}"], ["table", "4", "--measured", "{}", "--format", "json"]),
+    *(["claims", "--measured", "{}"], ["compare", str(KEPT), "{}"], ["cost", "vit", "--measured", "{}"]),
+]
+# Days follow from these fields alone.
+RAW = {*types_of(RawTimes), "authors_micro_batch", "micro_batch", "accumulation"}
+
+
+def days_of(folder: Path) -> set[tuple[str, float | None, float | None]]:
+    """Return the days that a folder's records tell, each with what of it."""
+    return {(each.id, each.derived.authors_days, each.derived.true_days) for each in read(folder).records if each.timed}
+
+
+@pytest.mark.slow
+@settings(few, max_examples=100)
+@given(changes(Record), st.just({}) | changes(Environment), st.sampled_from([None, None, *READING]))
+def test_a_forged_record_gets_no_days_and_takes_none_from_another(
+    tmp_path_factory: pytest.TempPathFactory,
+    record: dict[str, Any],
+    environment: dict[str, Any],
+    command: Sequence[str] | None,
+) -> None:
+    honest, folder = tmp_path_factory.mktemp("honest"), tmp_path_factory.mktemp("forged")
+    lines = [line for line in (KEPT / TRIALS).read_text().splitlines() if '"status": "ok"' in line][:2]
+    listed = json.loads((KEPT / ENVIRONMENT).read_text())
+    for place, first, around in ((honest, {}, {}), (folder, record, environment)):
+        written = [json.dumps(json.loads(lines[0]) | first, default=datafile.to_json), lines[1]]
+        (place / TRIALS).write_text("".join(f"{line}\n" for line in written))
+        (place / ENVIRONMENT).write_text(json.dumps(listed | around, default=datafile.to_json))
+    told, forged = days_of(honest), days_of(folder)
+    assert len(told) == 2
+    assert forged <= told or record.keys() & RAW
+    assert environment or {each for each in told if each[0] == json.loads(lines[1])["id"]} <= forged
+    if command is not None:
+        done = repro(*(word.format(folder) for word in command))
+        assert done.returncode in (0, 1, 2, 3)
+        assert not STEERS.search(done.stdout + done.stderr)
+        assert done.returncode != 2 or done.stdout == ""
 
 
 # --- Numbers ---

@@ -91,30 +91,8 @@ def test_a_record_is_synced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert synced == [len(lines[0]), len(lines[0] + lines[1])]
 
 
-def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
-    full = record(
-        micro_batch=4,
-        accumulation=2,
-        graphs={"compiled": 2, "breaks": 0},
-        host=[{"with": [0.1], "without": [0.1], "update": [1 / 3]}],
-        gpu_state=[None],
-        true_step=1e-9,
-        traceback="line\nline “quoted”",
-    )
-    with Results(tmp_path) as results:
-        results.append(full)
-    assert records(tmp_path) == [full]
-
-
 def test_a_folder_without_trials_has_no_records(tmp_path: Path) -> None:
     assert records(tmp_path / "nowhere") == []
-
-
-def test_an_older_record_is_read_and_what_it_lacks_is_a_default() -> None:
-    row = datafile.to_json(record(micro_batch=8))
-    del row["true_days"], row["warnings"], row["host"]
-    old = datafile.from_json(Record, row | {"dropped_since": 1})
-    assert (old.batch.micro_batch, old.derived.true_days, old.warnings, old.times.host) == (8, None, [], [])
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any
 
 from repro.console import FAILED, OK, USAGE
-from repro.run.reading import read
 from repro.run.results import TRIALS, VERDICTS, Results, read_trials
 from tests.command_line import ROOT, repro
 from tests.price_files import gpu_table, rate_table, rental_table
-from tests.test_hostile import FORMULA, MARKUP, STEERS, UNSEEN
+from tests.test_hostile import STEERS
 
 from .case import Case, fault
 
@@ -32,12 +28,6 @@ READING = (
     ("cost", "vit", "--measured", "{}"),
 )
 _PRICES = gpu_table() + rental_table() + rate_table("EUR", "USD")
-EVIL: tuple[Any, ...] = (
-    *(None, True, -1, 0, 2**70, -(2**63), 1e308, -0.0, 5e-324, "", "NaN", [], {}, [[]], {"": {}}),
-    *(UNSEEN, MARKUP, FORMULA, "\ud800", "../../etc/passwd", "A" * 10_000, "H100", "ok", "out_of_memory"),
-)
-# Days follow from these values alone.
-_RAW_VALUE = re.compile(r", (host|device_times|synchronised|authors_micro_batch)\b")
 _RAW = ("NaN", "-Infinity", "1e999", "[" * 2000, '"\\ud800"', '"\\u0000"', "0x10", "01", "{", "\x00", "\xff", "\ufeff")
 
 
@@ -83,83 +73,6 @@ def _shuffle(case: Case, text: bytes) -> bytes:
 
 
 DAMAGE: tuple[Callable[[Case, bytes], bytes], ...] = (_flip, _cut, _insert, _shuffle)
-
-
-def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The way to every value in some JSON."""
-    found = [at] if at else []
-    if isinstance(value, dict):
-        return found + [place for key, each in value.items() for place in _places(each, (*at, key))]
-    if isinstance(value, list):
-        return found + [place for key, each in enumerate(value[:3]) for place in _places(each, (*at, key))]
-    return found
-
-
-def _edit(case: Case, value: Any) -> str:
-    """Change one value, anywhere in some JSON, or remove it; returns what was done."""
-    place = case.random.choice(_places(value))
-    for step in place[:-1]:
-        value = value[step]
-    last, path = place[-1], ".".join(map(str, place))
-    if case.random.random() < 0.1:
-        del value[last]
-        return f"{path} removed"
-    was = value[last]
-    if isinstance(was, (int, float)) and not isinstance(was, bool) and case.random.random() < 0.5:
-        new: Any = type(was)(was * case.random.choice([0, 0.5, 0.999, 1.001, 2, 1e6, -1]))
-    else:
-        new = case.random.choice(EVIL)
-    value[last] = new
-    return f"{path} = {json.dumps(new)[:60]}"
-
-
-def _edit_file(case: Case, file: Path) -> str:
-    text = file.read_text()
-    if file.name != TRIALS:
-        row = json.loads(text)
-        output = _edit(case, row)
-        file.write_text(json.dumps(row))
-        return output
-    found = text.splitlines()
-    number = case.random.randrange(len(found))
-    row = json.loads(found[number])
-    output = _edit(case, row)
-    found[number] = json.dumps(row)
-    file.write_text("\n".join(found) + "\n")
-    return f"line {number + 1}, {output}"
-
-
-def _days(folder: Path) -> set[tuple[str, float | None, float]]:
-    """The days that a folder's records tell, each with what of it."""
-    known = [each for each in read(folder).records if each.derived.true_days is not None]
-    return {
-        (each.recipe, each.derived.authors_days, each.derived.true_days)
-        for each in known
-        if each.derived.true_days is not None
-    }
-
-
-@fault("forged files", times=600, fast=100)
-def edit_a_value(case: Case) -> None:
-    """One value of a results folder is changed. No cell gets days that no record of the folder told before, unless a
-    raw time or what divides a batch was changed, and the other records are still read; without the environment that a
-    run wrote they need not be."""
-    whole = {kept: _days(kept) for kept in KEPT}
-    for _ in range(case.count):
-        kept = case.random.choice(KEPT)
-        folder = case.folder(kept)
-        file = folder / case.random.choice([each for each in FILES if (folder / each).is_file()])
-        output = _edit_file(case, file)
-        with case.injection(f"{kept.name}/{file.name}, {output}"):
-            found = _days(folder)
-            if not _RAW_VALUE.search(output):
-                case.check(found <= whole[kept], f"new days: {sorted(map(str, found - whole[kept]))}")
-            lacking = len(whole[kept]) - len(found)
-            if file.name != "environment.json":
-                case.check(lacking <= (1 if file.name == TRIALS else 0), f"{lacking} records are not read")
-                case.result.lost += max(0, lacking - 1)
-            _read_by_a_command(case, case.random.choice(READING), folder)
-        shutil.rmtree(folder)
 
 
 @fault("forged files", times=600, fast=100)
