@@ -11,7 +11,7 @@ from ..formats import Interval, counted, listing
 from ..survey.answers import AUTHORS_PEOPLE, Answers
 from ..survey.counts import BASE
 from ..survey.questions import KINDS
-from ..survey.shares import HIGHER_END, TYPICAL, Compared, compared, most_gpus
+from ..survey.shares import HIGHER_END, SHARES, TYPICAL, Compared, compared, most_gpus
 from .working import Missing, Settled, SourceRow, Working
 
 WITHOUT_ANSWERS = (
@@ -140,16 +140,7 @@ SETTLED: dict[str, Callable[[Answers, str], Settled]] = {
     "review-hardware": _academic,
 }
 SURVEYED: dict[str, Callable[[Answers, str], Working | Settled]] = {
-    **SETTLED,
-    "survey-phd-students": _share,
-    "survey-no-cloud-budget": _share,
-    "survey-unsatisfied": _share,
-    "survey-no-multi-node": _share,
+    **{share.claim: _share for share in SHARES},
     "survey-data-center": _share,
-    "survey-analysis": _share,
-    "survey-pre-training": _share,
-    "survey-h100": _share,
-    "survey-inter-gpu": _share,
-    "survey-ethernet": _share,
-    "survey-infiniband": _share,
+    **SETTLED,
 }

@@ -192,9 +192,8 @@ def _train(
     every: bool,
 ) -> int:
     first, change = _headlines(reached, wanted)
-    seen = [column for column in training.COLUMNS if not column.key.startswith(("then", "paper"))]
     notes = [change, _not_known(answers), _rounding(answers)]
-    print(output(first, data(training.COLUMNS, reached), shown_rows(seen, reached), notes, format, every))
+    print(output(first, data(training.COLUMNS, reached), shown_rows(training.COLUMNS, reached), notes, format, every))
     return 0
 
 
@@ -209,9 +208,7 @@ def _reach_notes(answers: Answers, asked: DaysAsked) -> list[str]:
         _not_known(answers),
         *_training_notes(asked),
         "More by one change: people who cannot train it naively now, and could with the methods, with allocations one "
-        "choice longer, or with twice the GPUs for as long; then by: who could besides those who can with everything.",
-        "The last columns are one more person: with the paper's academic hardware, 1 to 8 RTX 3090, A6000 or A100, for "
-        "days and for weeks; the least methods that suffice.",
+        "choice longer, or with twice the GPUs for as long.",
         _rounding(answers),
     ]
 
@@ -254,13 +251,13 @@ def _page(
 
 def _papers(format: Format, wanted: Sequence[str], asked: DaysAsked) -> int:
     rows = training.papers_rows(wanted, asked)
-    answer = training.papers_sentence(wanted, asked)
+    table = training.papers_table(rows)
     notes = [
         "A GPU's column has the days with all methods, on the best number of them: csv and json also have those naive "
         "and with the free lunch, and where each is from.",
         *_training_notes(asked),
     ]
-    print(output(answer, rows, training.papers_table(rows), notes, format))
+    print(output(training.papers_sentence(table), rows, table, notes, format))
     return 0
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ..survey import shares
 from ..survey.answers import Answers
 from ..survey.counts import BASE, FEW
-from ..survey.questions import NOT_AVAILABLE
-from ..survey.shares import Availability, Breakdown, Compared
+from ..survey.questions import NOT_AVAILABLE, gpus
+from ..survey.shares import Compared, Counts
 from ..survey.training import CALLED, LEVELS, Reach
 from .blocks import Figure, Origin, Panel, Row
 
@@ -72,27 +72,21 @@ def _shares(found: Sequence[Compared], people: str) -> Figure:
     return Figure("", "Shares of section 2 beside the paper's", says, [panel] if rows else [])
 
 
-def _availability(found: Availability) -> Panel | None:
+def _availability(found: Counts) -> Panel | None:
     """Return figure 1 for one kind of GPUs; None where nothing can be shown."""
-    rows = []
-    for gpus, of_gpus in found.rows:
-        name = f"{gpus}+" if gpus == found.rows[-1][0] else str(gpus)
-        rows += [
-            Row(name, row.choice, row.count.people)
-            for row in of_gpus
-            if row.count.people is not None and row.choice != NOT_AVAILABLE
-        ]
-    if not rows:
-        return None
+    most = found.rows[-1].question
+    rows = [
+        Row(f"{gpus(each.question)}{'+' * (each.question == most)}", each.choice, each.count.people)
+        for each in found.rows
+        if each.count.people is not None and each.choice != NOT_AVAILABLE
+    ]
     source = f"{found.of} people who filled in every row"
-    return Panel("answered", found.title, "bars", "number of GPUs", "people", rows, source)
+    return Panel("answered", found.title, "bars", "number of GPUs", "people", rows, source) if rows else None
 
 
-def _breakdown(found: Breakdown) -> Panel | None:
+def _breakdown(found: Counts) -> Panel | None:
     """Return a panel of figure 8; None where nothing can be shown."""
-    rows = [Row(row.choice, "people", row.count.people) for row in found.rows if row.count.people is not None]
-    if not rows:
-        return None
-    hidden = [row.choice for row in found.rows if row.count.people is None]
+    rows = [Row(each.choice, "people", each.count.people) for each in found.rows if each.count.people is not None]
+    hidden = [each.choice for each in found.rows if each.count.people is None]
     source = f"{found.of} people" + (f"; {FEW} each: {', '.join(hidden)}" if hidden else "")
-    return Panel("answered", found.title, "bars", "choice", "people", rows, source)
+    return Panel("answered", found.title, "bars", "choice", "people", rows, source) if rows else None

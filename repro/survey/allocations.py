@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from ..datafile import CsvRow, Positive, read_csv, read_once
@@ -133,20 +133,3 @@ def _network(person: Person) -> float | None:
             stated = re.search(r"([0-9]+)(?:/[0-9]+)? Gbps", choice)
             speeds.append((float(stated[1]) if stated else _UNKNOWN[family]) * 1e9 / 8)
     return max(speeds, default=None)
-
-
-def of_the_paper() -> Iterator[tuple[str, Access]]:
-    """Yield what the paper takes for academic hardware (section 2), for days and for weeks: 1 to 8 RTX 3090, A6000 or
-    A100."""
-    gpus = [gpu for gpu in catalogue() if gpu.paper_name in PAPERS_GPUS]
-    for duration in ("Days", "Weeks"):
-        every = tuple(Allocation(gpu, n, LASTS[duration], None) for gpu in gpus for n in COUNTS if n <= A_NODE)
-        yield duration.lower(), Access(every, True)
-
-
-PAPERS_GPUS = ("RTX 3090", "A6000", "A100")
-
-
-def of_one(gpu: str, access: Access) -> Access:
-    """Return the part of what a person may use that is of one card."""
-    return replace(access, allocations=tuple(each for each in access.allocations if each.gpu.called == gpu))

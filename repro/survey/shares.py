@@ -206,21 +206,27 @@ def more_data_center(answers: Answers) -> Compared | None:
 
 
 @dataclass(frozen=True)
-class ChoiceCount:
-    """A choice of a figure's panel, with the people who made it."""
+class Counted:
+    """A row of the output: a share of the paper's, or a choice of figure 1 or 8."""
 
+    part: str
+    question: str
     choice: str
     count: Count
+    share: Compared | None = None
+
+    @property
+    def value(self) -> Interval | None:
+        return self.share.value if self.share else self.count.share
 
 
 @dataclass(frozen=True)
-class Breakdown:
-    """A panel of figure 8: a question and how many people made each choice, or each group of choices."""
+class Counts:
+    """A panel of figure 1 or 8: how many of these people made each choice of its questions."""
 
-    column: str
     title: str
     of: int | str
-    rows: Sequence[ChoiceCount]
+    rows: Sequence[Counted]
 
 
 _PANELS = {
@@ -239,12 +245,12 @@ _PANELS = {
 }
 
 
-def figure_8(answers: Answers) -> list[Breakdown]:
-    """Return figure 8's panels of the questions that the answers' files ask."""
+def figure_8(answers: Answers) -> list[Counts]:
+    """Return figure 8's panels of the questions that the answers' files ask; choices may be in groups."""
     return [_breakdown(answers, column) for column in _PANELS if column in answers.columns]
 
 
-def _breakdown(answers: Answers, column: str) -> Breakdown:
+def _breakdown(answers: Answers, column: str) -> Counts:
     question = questions()[column]
     asked = [person.chosen[column] for person in answers.people if person.chosen.get(column)]
     groups = _groups(question)
@@ -253,8 +259,11 @@ def _breakdown(answers: Answers, column: str) -> Breakdown:
     people = [sum(name in groups for groups in made) for name in names]
     if names[-1] == OTHER and not answers.rounded(people[-1]) and not question.other:
         names, people = names[:-1], people[:-1]  # it is no choice
-    rows = [ChoiceCount(name, answers.count(number, len(asked))) for name, number in zip(names, people, strict=True)]
-    return Breakdown(column, _PANELS[column], shown(answers.rounded(len(asked))), rows)
+    rows = [
+        Counted("figure 8", column, name, answers.count(number, len(asked)))
+        for name, number in zip(names, people, strict=True)
+    ]
+    return Counts(_PANELS[column], shown(answers.rounded(len(asked))), rows)
 
 
 def _groups(question: Question) -> dict[str, str]:
@@ -279,23 +288,9 @@ def generation(choice: str) -> str:
     return choice.split(" ")[0].strip("[]")
 
 
-@dataclass(frozen=True)
-class Availability:
-    """Figure 1 for one kind of GPUs: of those who filled in all rows, for how long at most they may use so many GPUs.
-    `rows` has a row for each number of GPUs, with a count for each duration, `NOT_AVAILABLE` first."""
-
-    kind: str
-    of: int | str
-    rows: Sequence[tuple[int, Sequence[ChoiceCount]]]
-
-    @property
-    def title(self) -> str:
-        """Return the panel's title."""
-        return f"{self.kind.replace('_', ' ').capitalize()} GPUs"
-
-
-def figure_1(answers: Answers) -> list[Availability]:
-    """Return figure 1, of data center GPUs, then of desktop and workstation GPUs."""
+def figure_1(answers: Answers) -> list[Counts]:
+    """Return figure 1, of data center GPUs, then of desktop and workstation GPUs: of those who filled in all rows, for
+    how long at most they may use so many GPUs. Its questions are a kind and a number of GPUs."""
     order = ("data_center", "desktop", "workstation")
     return [
         _availability(answers, kind) for kind in order if any(f"{kind}_{gpus}" in answers.columns for gpus in COUNTS)
@@ -311,15 +306,16 @@ def durations(person: Person, kind: str) -> dict[int, str] | None:
     return found if all(found.values()) else None
 
 
-def _availability(answers: Answers, kind: str) -> Availability:
+def _availability(answers: Answers, kind: str) -> Counts:
     filled = [found for person in answers.people if (found := durations(person, kind)) is not None]
-    names = (NOT_AVAILABLE, *DURATIONS, OTHER)
     rows = []
     for gpus in COUNTS:
-        people = [sum(found[gpus] == name for found in filled) for name in names]
-        made = zip(names if answers.rounded(people[-1]) else names[:-1], people, strict=False)
-        rows.append((gpus, [ChoiceCount(name, answers.count(number, len(filled))) for name, number in made]))
-    return Availability(kind, shown(answers.rounded(len(filled))), rows)
+        for name in (NOT_AVAILABLE, *DURATIONS, OTHER):
+            people = sum(found[gpus] == name for found in filled)
+            if name != OTHER or answers.rounded(people):
+                rows.append(Counted("figure 1", f"{kind}_{gpus}", name, answers.count(people, len(filled))))
+    title = f"{kind.replace('_', ' ').capitalize()} GPUs"
+    return Counts(title, shown(answers.rounded(len(filled))), rows)
 
 
 def most_gpus(answers: Answers, kinds: Sequence[str], share: float, at_least: str) -> tuple[int, Count] | None:
@@ -338,31 +334,10 @@ def most_gpus(answers: Answers, kinds: Sequence[str], share: float, at_least: st
     return best
 
 
-@dataclass(frozen=True)
-class Counted:
-    """A row of the output: a share of the paper's, or a choice of figure 1 or 8."""
-
-    part: str
-    question: str
-    choice: str
-    count: Count
-    share: Compared | None = None
-
-    @property
-    def value(self) -> Interval | None:
-        return self.share.value if self.share else self.count.share
-
-
 def counted(answers: Answers) -> list[Counted]:
     """Return all of it, the shares first."""
     found = [Counted("share", each.claim, each.what, each.count, each) for each in compared(answers)]
-    for availability in figure_1(answers):
-        for gpus, of_gpus in availability.rows:
-            question = f"{availability.kind}_{gpus}"
-            found += [Counted("figure 1", question, each.choice, each.count) for each in of_gpus]
-    for panel in figure_8(answers):
-        found += [Counted("figure 8", panel.column, each.choice, each.count) for each in panel.rows]
-    return found
+    return found + [row for panel in (*figure_1(answers), *figure_8(answers)) for row in panel.rows]
 
 
 def _percent(take: Callable[[Interval], float]) -> Callable[[Counted], float | None]:

@@ -18,9 +18,10 @@ from ..paper.settings import FREE_LUNCH, NAIVE
 from ..paper.tables import Table, cells
 from ..predict.hardware import Machine
 from ..printout import Column
-from .allocations import A_NODE, LASTS, PAPERS_GPUS, Access, Change, access, of_one, of_the_paper
+from .allocations import A_NODE, LASTS, Access, Change, access
 from .answers import Answers
 from .counts import BASE, rounded, shown
+from .questions import COUNTS
 
 Level = Literal["naive", "free_lunch", "everything"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -111,11 +112,18 @@ def least(model: str, access: Access, asked: DaysAsked = ASKED) -> tuple[Level, 
     return next(((level, took) for level, took in in_order if took is not None), None)
 
 
+# By one change people who cannot train naively now could; the methods are one.
+CHANGES: dict[Change | Literal["methods"], str] = {
+    "methods": "the methods",
+    "longer": "longer allocations",
+    "gpus": "twice the GPUs at once",
+}
+
+
 @dataclass(frozen=True)
 class Reach:
-    """How many of `of` people can train a model: at each level, and by one change. Who did not say which GPUs there are
-    counts as one who cannot. `papers` are the least methods with which the paper's academic hardware trains it, for
-    days and for weeks.
+    """How many of `of` people can train a model: at each level, and naively after one change. Who did not say which
+    GPUs there are counts as one who cannot.
 
     Each number is exact; what is shown is rounded unless `exact`. `origins` are those of days that decide for enough
     people.
@@ -124,8 +132,7 @@ class Reach:
     model: str
     of: int
     at: Mapping[Level, int]
-    changed: Mapping[tuple[Level, Change], int]
-    papers: Mapping[str, str]
+    changed: Mapping[Change, int]
     origins: frozenset[Origin]
     exact: bool
 
@@ -133,17 +140,10 @@ class Reach:
         """Return the people who can train it at a level as shown, or all people."""
         return shown(rounded(self.of if level is None else self.at[level], self.exact))
 
-    def gain(self, change: Change | Literal["methods"], level: Level = "naive") -> int | None:
-        """Return how many more people one change alone reaches, as rounded."""
-        reached = self.at["everything"] if change == "methods" else self.changed[level, change]
-        return rounded(reached - self.at[level], self.exact)
-
-
-CHANGES: dict[Change | Literal["methods"], str] = {
-    "methods": "the methods",
-    "longer": "longer allocations",
-    "gpus": "twice the GPUs at once",
-}
+    def gain(self, change: Change | Literal["methods"]) -> int | None:
+        """Return how many more people than can naively one change alone reaches, as rounded."""
+        reached = self.at["everything"] if change == "methods" else self.changed[change]
+        return rounded(reached - self.at["naive"], self.exact)
 
 
 def reach(answers: Answers, wanted: Sequence[str], asked: DaysAsked = ASKED) -> list[Reach]:
@@ -159,20 +159,16 @@ def reach(answers: Answers, wanted: Sequence[str], asked: DaysAsked = ASKED) -> 
             level: sum(each is not None and LEVELS.index(each[0]) <= place for each in able)
             for place, level in enumerate(LEVELS)
         }
-        changed: dict[tuple[Level, Change], int] = {}
-        for change, reached in after.items():  # none makes less possible
-            both = list(zip(able, reached, strict=True))
-            changed["naive", change] = sum(
+        changed = {
+            change: sum(
                 (each is not None and each[0] == "naive") or in_time(model, more, "naive", asked) is not None
-                for each, more in both
+                for each, more in zip(able, reached, strict=True)  # no change makes less possible
             )
-            changed["everything", change] = sum(
-                each is not None or least(model, more, asked) is not None for each, more in both
-            )
+            for change, reached in after.items()
+        }
         origin = Counter(each[1].origin for each in able if each is not None)
         origins = frozenset(each for each, people in origin.items() if answers.rounded(people))
-        papers = {name: _least_text(model, who, asked) for name, who in of_the_paper()}
-        found.append(Reach(models.find(model).name, len(now), at, changed, papers, origins, answers.exact))
+        found.append(Reach(models.find(model).name, len(now), at, changed, origins, answers.exact))
     return found
 
 
@@ -185,61 +181,17 @@ def _at(level: Level) -> Column:
     return Column(level, lambda each: each.shown(level), level.replace("_", " "))
 
 
-def _more(change: Change | Literal["methods"], level: Level, key: str, heading: str) -> Column:
-    return Column(key, lambda each: shown(each.gain(change, level)), heading)
+def _more(change: Change | Literal["methods"]) -> Column:
+    return Column(f"more_by_{change}", lambda each: shown(each.gain(change)), f"more by {CHANGES[change]}")
 
 
-def _papers(name: str) -> Column:
-    heading = f"the paper's academic, {name}"
-    return Column(f"paper_{name}", lambda each: each.papers[name], heading, lambda least, _: least.replace("_", " "))
-
-
-# The people who can train a model, what one change brings to naive training, and then to training with everything.
 COLUMNS = [
     Column("model", lambda each: each.model, "model"),
     Column("of", lambda each: each.shown(), "people"),
     *map(_at, LEVELS),
-    _more("methods", "naive", "more_by_methods", "more by the methods"),
-    _more("longer", "naive", "more_by_longer", "more by longer allocations"),
-    _more("gpus", "naive", "more_by_gpus", "more by twice the GPUs"),
-    _more("longer", "everything", "then_by_longer", "then more by longer"),
-    _more("gpus", "everything", "then_by_gpus", "then more by twice the GPUs"),
+    *map(_more, CHANGES),
     Column("origin", lambda each: " and ".join(sorted(each.origins)) or None, "origin"),
-    *map(_papers, ("days", "weeks")),
 ]
-
-
-def _least_text(model: str, access: Access, asked: DaysAsked) -> str:
-    found = least(model, access, asked)
-    return found[0] if found else "no"
-
-
-def papers_rows(wanted: Sequence[str], asked: DaysAsked = ASKED) -> list[dict[str, Any]]:
-    """Return a row for each model and GPU of the paper's academic hardware: days at each level on the best number of
-    GPUs up to 8, with their origin, and the least methods that suffice for days and for weeks."""
-    papers = dict(of_the_paper())
-    lines = list[dict[str, Any]]()
-    for model in wanted:
-        for gpu in PAPERS_GPUS:
-            mine = {name: of_one(gpu, who) for name, who in papers.items()}
-            line: dict[str, Any] = {"model": models.find(model).name, "gpu": gpu}
-            for level in LEVELS:
-                gpus, took = _fastest(model, mine["weeks"], level, asked) or (None, None)
-                line |= {f"{level}_days": took and took.days, f"{level}_gpus": gpus}
-                line[f"{level}_origin"] = took and took.origin
-            line |= {f"within_{name}": _least_text(model, who, asked) for name, who in mine.items()}
-            lines.append(line)
-    return lines
-
-
-def _fastest(model: str, access: Access, level: Level, asked: DaysAsked) -> tuple[int, Days] | None:
-    """Return the number of GPUs with the fewest days, in time or not, and these days; None where nothing fits."""
-    found = [
-        (each.gpus, took)
-        for each in access.allocations
-        if (took := true_days(model, each.gpu.called, each.gpus, each.network, level, asked)) is not None
-    ]
-    return min(found, key=lambda each: each[1].days, default=None)
 
 
 def headline(each: Reach) -> str:
@@ -261,18 +213,42 @@ def best_change(each: Reach) -> str:
     )
 
 
-def papers_sentence(wanted: Sequence[str], asked: DaysAsked) -> str:
-    """Return how many of the models the paper's academic hardware trains, for days and for weeks."""
-    able, naive = [], []
-    for name, who in of_the_paper():
-        levels = [_least_text(model, who, asked) for model in wanted]
-        lasting = f"{name} ({deadline_text(LASTS[name.capitalize()])})"
-        able.append(f"{len(levels) - levels.count('no')} of {counted(len(wanted), 'model')} in {lasting}")
-        naive.append(str(levels.count("naive")))
-    return (
-        f"The paper's academic hardware, 1 to 8 {listing(PAPERS_GPUS)}, trains {' and '.join(able)}; without the "
-        f"methods {' and '.join(naive)}."
-    )
+# --- Without answers: what the paper takes for academic hardware (section 2) ---
+
+PAPERS_GPUS = ("RTX 3090", "A6000", "A100")  # 1 to 8 of them
+PAPERS_TIMES = {"days": LASTS["Days"], "weeks": LASTS["Weeks"]}
+
+
+def papers_rows(wanted: Sequence[str], asked: DaysAsked = ASKED) -> list[dict[str, Any]]:
+    """Return a row for each model and GPU of the paper's academic hardware: days at each level on the best number of
+    GPUs, with their origin, and the least methods that suffice for days and for weeks."""
+    lines = list[dict[str, Any]]()
+    for model in wanted:
+        for gpu in PAPERS_GPUS:
+            line: dict[str, Any] = {"model": models.find(model).name, "gpu": gpu}
+            fastest = {level: _fastest(model, gpu, level, asked) for level in LEVELS}
+            for level, found in fastest.items():
+                gpus, took = found or (None, None)
+                line |= {f"{level}_days": took and took.days, f"{level}_gpus": gpus}
+                line[f"{level}_origin"] = took and took.origin
+            for long, days in PAPERS_TIMES.items():
+                enough = (level for level, found in fastest.items() if found is not None and found[1].days <= days)
+                line[f"within_{long}"] = next(enough, "no")
+            lines.append(line)
+    return lines
+
+
+def _fastest(model: str, gpu: str, level: Level, asked: DaysAsked) -> tuple[int, Days] | None:
+    """Return the number of these GPUs, up to 8, with the fewest days, and these days; None where nothing fits. Fewer
+    GPUs than the best so far need not be predicted where their peak alone would take longer."""
+    best: tuple[int, Days] | None = None
+    for gpus in sorted((count for count in COUNTS if count <= A_NODE), reverse=True):
+        if best and asked.by == "true" and best[1].days < _at_peak(model, gpu) / gpus:
+            continue
+        took = true_days(model, gpu, gpus, None, level, asked)
+        if took is not None and (best is None or took.days <= best[1].days):
+            best = gpus, took
+    return best
 
 
 def papers_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -284,7 +260,21 @@ def papers_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         days, gpus = row["everything_days"], row["everything_gpus"]
         line[row["gpu"]] = "-" if days is None else f"{significant(days)} on {gpus}"
     for model, line in lines.items():
-        for name, _ in of_the_paper():
-            levels = {row[f"within_{name}"] for row in rows if row["model"] == model}
-            line[f"in {name}"] = min(levels, key=(*LEVELS, "no").index).replace("_", " ")
+        for long in PAPERS_TIMES:
+            levels = {row[f"within_{long}"] for row in rows if row["model"] == model}
+            line[f"in {long}"] = min(levels, key=(*LEVELS, "no").index).replace("_", " ")
     return list(lines.values())
+
+
+def papers_sentence(table: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many of the models of `papers_table` are trained in days and in weeks."""
+    able, naive = [], []
+    for long, days in PAPERS_TIMES.items():
+        levels = [line[f"in {long}"] for line in table]
+        of = counted(len(levels), "model")
+        able.append(f"{len(levels) - levels.count('no')} of {of} in {long} ({deadline_text(days)})")
+        naive.append(str(levels.count("naive")))
+    return (
+        f"The paper's academic hardware, 1 to 8 {listing(PAPERS_GPUS)}, trains {' and '.join(able)}; without the "
+        f"methods {' and '.join(naive)}."
+    )
