@@ -31,7 +31,7 @@ from repro.predict.hardware import Machine, gpu_named
 from repro.predict.parts import adapted
 from repro.predict.traces import shipped
 from repro.record import BatchSearch, Derived, Record, Trial
-from repro.report.ablation import ablations
+from repro.report.methods import ablations
 from repro.run.parts_search import faster
 from repro.run.plan import Options, trials
 from repro.run.reading import read

@@ -379,7 +379,7 @@ def test_a_cell_without_a_printed_number_is_counted_and_explained(tmp_path: Path
     lost = record("convnext", "naive", 90.0, gpu="H100", count=1)
     report = compose(read(results_folder(tmp_path / "run", lost)))
     assert report.answer[0].endswith("287 were not measured, 1 had no printed number to compare with.")
-    meanings = {kind: meaning for kind, _, meaning in grids(report)[1].kinds}
+    meanings = {kind: meaning for kind, _, meaning in grids(report)[1].legend}
     assert meanings["no_reference"] == "no reference: the paper's mark is lost, or its jobs had too little host memory"
 
 
@@ -389,8 +389,6 @@ def test_every_trial_is_there_in_at_most_8_columns(kept: Report, on_gpus: Report
     assert list(found["Pythia-1B (tiny twin) on 2 x cpu"][0]) == ["settings", "status", "MBS", "step s", "peak GiB"]
     place = places(on_gpus)["Pythia-1B on 4 x A100"]
     assert {"true days", "authors' days", "paper, A100", "MFU"} < trials(place)[0].keys() | {"paper, A100"}
-    output = "reproduced with free_lunch+zero_1, 18.2 true days; by the authors' clock faster, 14.0 days."
-    assert f"Table 1, Pythia-1B on 4 A100: {output}" in says(place)
     assert "- out_of_memory, &lt;b>none&lt;/b> fits; offload (vit, 1 x A100, naive)" in markdown(on_gpus)
     for report in (kept, on_gpus, compose(*(read(ROOT / "results" / "h100" / each) for each in ("text", "vision")))):
         for each in places(report).values():
@@ -414,9 +412,8 @@ def test_a_cpu_s_and_several_nodes_trials_stand_for_no_cell(tmp_path: Path) -> N
     ]
     report = compose(read(results_folder(tmp_path / "run", *run)))
     assert report.title == "Report of a run on 8 x A100, 8 x A100 of 1GiB and 2 nodes of 4 x A100"
-    said = {title: says(place) for title, place in places(report).items()}
-    assert len(said) == len(run)
-    assert [title for title, text in said.items() if "Table 4, " in text] == ["Pythia-1B on 8 x A100"]
+    assert len(places(report)) == len(run)
+    assert [verdict.cell for verdict in report.verdicts if verdict.compared] == ["Table 4, Pythia-1B on 8 A100"]
 
 
 def test_tiny_trials_full_ones_and_those_that_failed_share_a_table() -> None:
@@ -465,7 +462,7 @@ def test_the_audit_is_laid_out_like_table_1_below_its_causes(published: Report) 
     assert {entry.kind for entry in entries[:4]} == {"impossible"}
     assert [entry.kind for entry in lines(table4)["Mamba"]] == ["no_days"] * 16
     for table in (table1, table4):
-        assert len({symbol for _, symbol, _ in table.kinds}) == 4, "no two swatches look alike"
+        assert len({symbol for _, symbol, _ in table.legend}) == 4, "no two swatches look alike"
     causes = [block for block in published.blocks if isinstance(block, Fold)]
     assert len(causes) == 3
     assert published.blocks.index(causes[0]) < published.blocks.index(table1)
@@ -528,7 +525,7 @@ def test_the_verdicts_are_laid_out_like_table_1(on_gpus: Report) -> None:
     naive = lines(table4)
     assert (naive["Pythia-2.8B"][11].text, naive["Pythia-2.8B"][11].below) == ("-", "99")
     assert (naive["ViT"][8].text, naive["ViT"][8].below) == ("246", "-")
-    symbols = {kind: symbol for kind, symbol, _ in (*table1.kinds, *table4.kinds)}
+    symbols = {kind: symbol for kind, symbol, _ in (*table1.legend, *table4.legend)}
     assert set(symbols) == {"reproduced", "faster", "slower", "feasibility_differs", "not_measured"}
     assert len(set(symbols.values())) == 5, "no two verdicts are told apart by colour alone"
 
@@ -543,7 +540,7 @@ def test_of_a_measured_cell_is_said_where_its_days_stand_in_page_and_markdown_an
         "; beside a verdict's symbol, true days here and, smaller or after a slash, days by the authors' clock, - "
         "where nothing fitted."
     )
-    assert ("reproduced", "✓", "reproduced: days agree within the tolerance, or neither can train it") in table_4.kinds
+    assert ("reproduced", "✓", "reproduced: days agree within the tolerance, or neither can train it") in table_4.legend
 
 
 def test_days_and_steps_by_the_thousand_are_written_out(tmp_path: Path) -> None:
@@ -554,7 +551,6 @@ def test_days_and_steps_by_the_thousand_are_written_out(tmp_path: Path) -> None:
     report = compose(read(results_folder(tmp_path / "run", *run)))
     assert lines(grids(report)[1])["Pythia-6.9B"][12].below == "1234"
     (place,) = places(report).values()
-    assert "1208 s a training step" in says(place)
     assert "the fastest apart from naive takes 1208 s a step by the true clock" in place.summary
 
 

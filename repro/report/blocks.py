@@ -84,12 +84,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of models by machines. `kinds` explains the colours that occur: word, symbol, meaning."""
+    """A table of models by machines. `kinds` has the symbol and the meaning of each word for a colour."""
 
     title: str
     caption: str
     entries: Mapping[tuple[str, str, int], Entry]
-    kinds: Sequence[tuple[str, str, str]]
+    kinds: Mapping[str, tuple[str, str]]
+
+    @property
+    def legend(self) -> list[tuple[str, str, str]]:
+        """Return the words that occur, each with its symbol and meaning."""
+        there = {entry.kind for entry in self.entries.values()}
+        return [(kind, symbol, meaning) for kind, (symbol, meaning) in self.kinds.items() if kind in there]
 
     @property
     def gpus(self) -> list[str]:

@@ -48,11 +48,11 @@ def of_published() -> list[Figure]:
 
 
 def _figures(searches: Sequence[Search]) -> list[Figure]:
-    drawn = (_speedups, _feasibility, _gains, _spread, _gpu_days, _compute, _methods)
+    drawn = (_speedups, _feasibility, gains, _spread, _gpu_days, _compute, _methods)
     return [draw(searches) for draw in drawn]
 
 
-def _measured(
+def of_searches(
     title: str,
     kind: Kind,
     x: str,
@@ -62,9 +62,12 @@ def _measured(
     y: str = "model",
     clock: Clock | None = None,
 ) -> list[Panel]:
-    """Return a panel of measured rows by this clock (None: that of the searches), or none where there are no rows."""
+    """Return a panel of rows that were measured, here or by the authors, by this clock (None: that of the searches), or
+    none where there are no rows."""
     if not rows:
         return []
+    if searches[0].origin == "released":
+        return [Panel("released", title, kind, y, x, rows, "the authors' artifacts.tar", machines=machines(searches))]
     tiny = {search.scale == "tiny" for search in searches}
     source = f"trials.jsonl, {BY_CLOCK[clock or searches[0].clock]}"
     if tiny == {True}:
@@ -129,7 +132,7 @@ def _speedups(searches: Sequence[Search]) -> Figure:
     x, naive = "times as fast as naive settings", (1.0, "naive settings")
     title, source = "Pythia on the paper's GPUs", "Tables 1 and 4; section 3.1"
     printed = Panel("published", title, "dots", "GPU", x, rows, source, naive)
-    panels = [*_measured("Each recipe here", "dots", x, measured, searches, naive), printed]
+    panels = [*of_searches("Each recipe here", "dots", x, measured, searches, naive), printed]
     return Figure("2", "Speed-ups over naive settings", says, panels)
 
 
@@ -141,7 +144,7 @@ def _times(ratios: Sequence[float]) -> str:
     return f"{text} (mean of {len(ratios)} pairs of model and machine, {from_to(ratios, '.2f')})"
 
 
-def _gains(searches: Sequence[Search]) -> Figure:
+def gains(searches: Sequence[Search]) -> Figure:
     """Return figures 4 and 11: what the best memory-saving settings gain over free lunch alone."""
     rows = [
         Row(f"{search.model}, {search.machine}", "faster" if search.gain > 0 else "slower", 100 * search.gain)
@@ -153,7 +156,7 @@ def _gains(searches: Sequence[Search]) -> Figure:
         "more, so that they are slower."
     )
     x, title = "% less training time (below 0: % more)", "Where the whole space was searched"
-    panels = _measured(title, "bars", x, rows, searches, y="place")
+    panels = of_searches(title, "bars", x, rows, searches, y="place")
     lacking = "The paper draws these gains and does not print the numbers behind them."
     return Figure("4, 11", "Gains of memory-saving settings", says, panels, lacking, SEARCH)
 
@@ -168,7 +171,7 @@ def _spread(searches: Sequence[Search]) -> Figure:
             for settings, step in sorted(search.steps.items(), key=lambda item: item[1])
         ]
         title = f"{search.model} on {search.machine}: {len(rows)} settings"
-        panels += _measured(title, "bars", "time, best saving memory = 1", rows, [search], y="settings")
+        panels += of_searches(title, "bars", "time, best saving memory = 1", rows, [search], y="settings")
     says = "How much the choice of settings matters."
     if found:
         says = (
@@ -213,7 +216,7 @@ def _gpu_days(searches: Sequence[Search]) -> Figure:
         "A100 of 40 GB."
     )
     printed = Panel("published", "Original and 8 A100", "dots", "model", "GPU-days", rows, "figure 6(a); Table 1")
-    panels = [*_measured("Best settings here", "dots", "GPU-days", measured, searches), printed]
+    panels = [*of_searches("Best settings here", "dots", "GPU-days", measured, searches), printed]
     return Figure("6", "GPU-days against the original trainings", says, panels)
 
 
@@ -238,7 +241,7 @@ def _compute(searches: Sequence[Search]) -> Figure:
     of_flops = "figure 9(a); closed forms in models/"
     of_peaks = "authors' release v1.0.0; data sheets, see expected/gpus.csv"
     panels = [
-        *_measured("Fastest settings here", "dots", f"model {name} a device", measured, searches, clock="true"),
+        *of_searches("Fastest settings here", "dots", f"model {name} a device", measured, searches, clock="true"),
         Panel("computed", "FLOPs of a training", "dots", "model", "FLOPs", flops, of_flops),
         Panel("computed", "16-bit throughput of a GPU", "dots", "GPU", "TFLOP/s, dense", peaks, of_peaks),
     ]
@@ -339,7 +342,7 @@ def _feasibility(searches: Sequence[Search]) -> Figure:
             tried = [each for each in search.standing.values() if (each.settings == NAIVE.id) == naive]
             if tried:
                 measured.append(Row(search.model, _outcome(tried, naive or search.whole), search.machine))
-        panels += _measured(f"{title}, here", "fields", "machine", measured, searches)
+        panels += of_searches(f"{title}, here", "fields", "machine", measured, searches)
         there = by_place(table)
         rows = [
             Row(model, _any_feasible({there[model, gpu, count].state for count in COUNTS[1:]}), gpu)
@@ -373,7 +376,7 @@ def _methods(searches: Sequence[Search]) -> Figure:
         for search in searches
         if any(feasible(trial) is not None for trial in search.trials)
     ]
-    panels = _measured("Each recipe here", "fields", "machine", measured, searches)
+    panels = of_searches("Each recipe here", "fields", "machine", measured, searches)
     for title, counts in (("1 GPU", COUNTS[:1]), ("2 or more GPUs", COUNTS[1:])):
         rows = [
             Row(model, _least_published([(model, gpu, count) for count in counts]), gpu)

@@ -61,7 +61,7 @@ def verdict_grid(table: TableNumber, verdicts: Sequence[Verdict]) -> Grid:
             f"; beside a verdict's symbol, {DAYS[clock]} here and, smaller or after a slash, {DAYS[other(clock)]}, - "
             "where nothing fitted"
         )
-    return _grid(f"Table {table}", f"{caption}.", entries, KINDS)
+    return Grid(f"Table {table}", f"{caption}.", entries, KINDS)
 
 
 def verdict_entry(verdict: Verdict) -> Entry:
@@ -91,7 +91,7 @@ def audit_grid(table: TableNumber, rows: Sequence[Audited]) -> Grid:
         f"Model FLOP/s that the printed days imply, on 1 to {max(COUNTS)} GPUs, as a share of the GPU's dense peak at "
         "the recipe's precision."
     )
-    return _grid(f"Table {table}, % of peak", caption, entries, AUDIT)
+    return Grid(f"Table {table}, % of peak", caption, entries, AUDIT)
 
 
 def _audit_entry(row: Audited) -> Entry:
@@ -109,7 +109,7 @@ def _audit_entry(row: Audited) -> Entry:
 def corrected_grid(table: TableNumber, rows: Sequence[Corrected]) -> Grid:
     """Return the predicted true days of Table 1 or 4, and below them their interval."""
     entries = {row.place: _corrected_entry(row) for row in rows}
-    return _grid(corrected.title(table), corrected.basis(table), entries, _CORRECTED)
+    return Grid(corrected.title(table), corrected.basis(table), entries, _CORRECTED)
 
 
 def _corrected_entry(row: Corrected) -> Entry:
@@ -117,11 +117,3 @@ def _corrected_entry(row: Corrected) -> Entry:
     interval = row.interval.replace("-", "\u2013")  # a page may break a line after an en dash
     beside = ", ".join(corrected.others(row))
     return Entry(f"{row.shown}{'*' if row.refused else ''} ({row.printed})", interval, kind, "", row.message, beside)
-
-
-def _grid(
-    title: str, caption: str, entries: dict[tuple[str, str, int], Entry], kinds: dict[str, tuple[str, str]]
-) -> Grid:
-    there = {entry.kind for entry in entries.values()}
-    listed = [(kind, symbol, meaning) for kind, (symbol, meaning) in kinds.items() if kind in there]
-    return Grid(title, caption, entries, listed)

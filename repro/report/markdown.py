@@ -44,7 +44,7 @@ def _block(block: Block) -> str:
 
 def _grid(grid: Grid) -> str:
     rows = by_machine({place: _entry(entry) for place, entry in grid.entries.items()})
-    legend = "; ".join(f"{symbol} {meaning}" for _, symbol, meaning in grid.kinds if symbol)
+    legend = "; ".join(f"{symbol} {meaning}" for _, symbol, meaning in grid.legend if symbol)
     caption = f"{grid.caption} {legend}." if legend else grid.caption
     return f"### {escaped(grid.title)}\n\n{escaped(caption)}\n\n{render(rows, 'markdown')}"
 

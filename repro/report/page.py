@@ -161,7 +161,7 @@ def _grid(grid: Grid) -> Html:
     coloured = {gpu for (_, gpu, _), entry in grid.entries.items() if entry.symbol}
     blocks = sorted(grid.gpus, key=lambda gpu: gpu not in coloured)
     narrow = (_region(f"{grid.title}, {gpu}", _of_gpus(grid, [gpu]), "scroll narrow") for gpu in blocks)
-    key = (h("li", h("i", symbol or "\u00a0", class_=kind), meaning) for kind, symbol, meaning in grid.kinds)
+    key = (h("li", h("i", symbol or "\u00a0", class_=kind), meaning) for kind, symbol, meaning in grid.legend)
     parts = [
         h("h3", grid.title),
         h("p", grid.caption, class_="soft"),

@@ -20,10 +20,8 @@ from ..printout import people
 from ..released.results import Archive, ReleasedCell
 from ..run.reading import Joined
 from ..run.settings_search import Search, Spread, searches
-from ..verify.certificate import build
-from .blocks import Block, Entry, Facts, Figure, Grid, Heading, Kind, Panel, Report, Row, Sentence, Table
-from .certified import certified
-from .figures import in_order, machines
+from .blocks import Block, Entry, Facts, Figure, Grid, Heading, Report, Row, Sentence, Table
+from .figures import gains, in_order, of_searches
 from .tables import Number
 
 NOT_PRINTED = "≠"
@@ -200,8 +198,9 @@ def validated(found: Sequence[ReleasedStep], format: Format, every: bool) -> str
 _CLOSE = 0.03  # share of the days: a winner by less may be another one in the next measurement
 
 
-def of_archive(runs: Joined, archive: Archive) -> Report:
-    """Return the report of the authors' raw results: what follows from them, how surely, and what can be true."""
+def of_archive(runs: Joined, archive: Archive, decided: Sequence[Block]) -> Report:
+    """Return the report of the authors' raw results: what is `decided` by them, what follows from them, how surely, and
+    what can be true."""
     found = steps(archive.records)
     searched = [id for id in MEASURED if not id.startswith("table-")]
     checked = [one for one in check_all(archive.records, "authors", ids=searched) if one.working]
@@ -214,9 +213,8 @@ def of_archive(runs: Joined, archive: Archive) -> Report:
         f"Can they be true? {_true(found)}",
         f"What do the methods bring? {_methods(checked)}",
     ]
-    certificate = build(runs)
     blocks: list[Block] = [
-        *(certified(certificate, runs) if certificate else []),
+        *decided,
         Heading("Do the printed tables follow?", "follows", "Tables"),
         *([Table("Cells that differ", list(map(_cell, differ)))] if differ else []),
         *(_grid(archive, number) for number in TABLES),
@@ -233,9 +231,7 @@ def of_archive(runs: Joined, archive: Archive) -> Report:
         Facts([(f"{command()} {line} {archive.path}", what) for line, what in _AGAIN], commands=True),
     ]
     notes = [*coverage(archive), CLOCK]
-    return Report(
-        "Report of the authors' raw results", answers, [], notes, blocks, runs.verdicts, certificate=certificate
-    )
+    return Report("Report of the authors' raw results", answers, [], notes, blocks, runs.verdicts)
 
 
 _AGAIN = (
@@ -325,20 +321,13 @@ def _grid(archive: Archive, number: Number) -> Grid:
         symbol, meaning = kinds[kind]
         message = f"{cell.model} on {cell.machine}: printed {cell.printed.printed}, released {cell.text}, {meaning}"
         entries[cell.place] = Entry(cell.printed.printed, cell.text, kind, symbol, message)
-    there = {entry.kind for entry in entries.values()}
-    listed = [(kind, *kinds[kind]) for kind in kinds if kind in there]
     caption = "Days as printed, and below them as they follow from the raw results."
-    return Grid(f"Table {number}", caption, entries, listed)
+    return Grid(f"Table {number}", caption, entries, kinds)
 
 
 def _figures(found: Sequence[Search]) -> list[Figure]:
     """Return figures 4, 5 and 11, which need a whole search: the gains of each, and means over the models."""
     whole = [search for search in found if search.whole]
-    gains = [
-        Row(f"{each.model}, {each.machine}", "faster" if each.gain > 0 else "slower", 100 * each.gain)
-        for each in whole
-        if each.gain is not None
-    ]
     spreads: dict[str, list[Spread]] = {}
     for each in whole:
         if each.spread is not None:
@@ -348,15 +337,7 @@ def _figures(found: Sequence[Search]) -> list[Figure]:
         note = counted(len(there), "model")
         rows.append(Row(machine, "median", fmean(one.median / one.best for one in there), note=note))
         rows.append(Row(machine, "worst", fmean(one.worst / one.best for one in there), note=note))
-    panels = (
-        _panel("bars", "place", "% less training time (below 0: % more)", gains, whole),
-        _panel("dots", "machine", "time, best saving memory = 1", rows, whole),
-    )
-    titles = ("4, 11", "Gains of memory-saving settings"), ("5", "Best memory-saving settings against median and worst")
-    says = "Drawn from the authors' raw results, by their clock."
-    return [Figure(*title, says, [panel]) for title, panel in zip(titles, panels, strict=True) if panel.rows]
-
-
-def _panel(kind: Kind, y: str, x: str, rows: Sequence[Row], found: Sequence[Search]) -> Panel:
-    title = "Where the whole space was searched"
-    return Panel("released", title, kind, y, x, rows, "the authors' artifacts.tar", machines=machines(found))
+    title, says = "Best memory-saving settings against median and worst", "Means over the models."
+    x = "time, best saving memory = 1"
+    panels = of_searches("Where the whole space was searched", "dots", x, rows, whole, y="machine")
+    return [figure for figure in (gains(whole), Figure("5", title, says, panels)) if figure.panels]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from statistics import median
 from typing import Any
 
-from .. import models
-from ..formats import counted, from_to, listing, percent, significant, tallied, were
+from .. import command, models
+from ..formats import counted, from_to, listing, percent, shell_words, significant, tallied, were
 from ..machine.environment import Environment
 from ..machine.packages import PACKAGES
 from ..paper.gpus import paper_gpus
@@ -20,6 +21,7 @@ from ..predict.audit import audit_measured
 from ..predict.audit import summary as audit_summary
 from ..record import BY_CLOCK, BY_DAYS, DAYS, Record, other
 from ..run.reading import Joined, Reading, alone, join
+from ..run.results import CERTIFICATE
 from ..run.settings_search import Search, searches
 from ..run.spread import of_runs as spreads_of
 from ..run.spread import summary as spread_summary
@@ -31,15 +33,12 @@ from ..run.verdict import (
     explain,
     ran_uncompiled,
 )
-from ..verify.certificate import build
-from .ablation import ABLATION, ablations
-from .ablation import LEGEND as PARTS_LEGEND
+from ..verify.certificate import NOBODY, Certificate, build
 from .again import rerun
 from .blocks import Block, Bullets, Facts, Fold, Heading, Report, Sentence, Table
-from .certified import certified
 from .figures import in_order, machines, of_run
-from .grids import kind_of, verdict_entry, verdict_grid
-from .methods import LEGEND, losses, method_row, pairs
+from .grids import kind_of, verdict_grid
+from .methods import ABLATION, LEGEND, PARTS_LEGEND, ablations, losses, method_row, pairs
 from .published import another, published, without_gpu
 from .released import of_archive
 from .trials import legend, nearest_paper_gpu, notes, projection_errors, settings_text, trial_rows
@@ -54,18 +53,19 @@ def compose(*readings: Reading) -> Report:
     if not readings:
         return published()
     runs = join(*alone(readings))
+    certificate = build(runs)
+    decided = _certified(certificate, runs) if certificate else []
     if runs.released:
-        return of_archive(runs, runs.released)
+        return replace(of_archive(runs, runs.released, decided), certificate=certificate)
     records, verdicts = runs.records, runs.verdicts
     found, projected = (in_order(searches(records, runs.clock, origin)) for origin in ("measured", "projected"))
     why = [explain(verdict) for verdict in verdicts if verdict.differs]
-    certificate = build(runs)
     parts: list[Sequence[Block]] = [
-        certified(certificate, runs) if certificate else [],
+        decided,
         _section(Heading("Why cells differ", "why"), [Bullets(why)] if why else []),
         _of_methods(records),
         _of_cells(verdicts),
-        _of_trials([*found, *projected], verdicts, runs),
+        _of_trials([*found, *projected], runs),
         _of_spreads(runs),
         _section(Heading("Figures", "figures"), of_run(found)),
         _section(Heading("Environment", "environment"), _environments(runs)),
@@ -86,6 +86,34 @@ def compose(*readings: Reading) -> Report:
         runs,
         certificate,
     )
+
+
+def _certified(certificate: Certificate, runs: Joined) -> list[Block]:
+    """Return what the records decide of the abstract and the conclusion, each claim once, and how to recompute it."""
+    whose = "These records" if certificate.origin == "measured" else "The raw results, which the authors measured,"
+    named = [run.folder for run in runs.runs]
+    words = shell_words(named if len(named) == 1 and named[0].is_dir() else [CERTIFICATE, *named])
+    says = (
+        f"{whose} decide {certificate.summary} of the paper. {CERTIFICATE} has each verdict with the hashes of its "
+        f"records, and {command()} verify {words} recomputes it. {NOBODY}"
+    )
+    pairs = {
+        row.statement: f"printed {row.printed}; by the printed numbers it {_verdict_words(row.by_printed)}, by the "
+        f"{certificate.origin} ones it {_verdict_words(row.verdict)}"
+        for row in certificate.claims
+    }
+    title = "Claims of the abstract and the conclusion"
+    facts = Fold(title, [Facts([*pairs.items()])], f"{len(certificate.decided)} of {len(pairs)} decided")
+    return [Heading("What these records decide", "certificate", "Certificate"), Sentence(says), facts]
+
+
+def _verdict_words(verdict: str) -> str:
+    return {
+        "not_measured": "is not decided",
+        "needs_measurement": "is not decided",
+        "not_checkable": "cannot be checked",
+        "holds_by_rounding": "holds by rounding",
+    }.get(verdict, verdict)
 
 
 def _section(heading: Heading, blocks: Sequence[Block]) -> Sequence[Block]:
@@ -295,12 +323,12 @@ def _cell(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _of_trials(found: Sequence[Search], verdicts: Sequence[Verdict], runs: Joined) -> list[Block]:
+def _of_trials(found: Sequence[Search], runs: Joined) -> list[Block]:
     """Return the trials of each recipe on each machine, with what their columns mean."""
     if not found:
         return []
     nearest = nearest_paper_gpu(runs.devices)
-    places = [_place(search, verdicts, runs) for search in in_order(found)]
+    places = [_place(search, runs) for search in in_order(found)]
     tables = [block for place in places for block in place.blocks if isinstance(block, Table)]
     there = list(dict.fromkeys(column for table in tables for column in table.rows[0]))
     noted = [Bullets(lines)] if (lines := notes(runs.records)) else []
@@ -319,32 +347,20 @@ def _of_spreads(runs: Joined) -> Sequence[Block]:
     return _section(heading, [Sentence(spread_summary(found)), Bullets(lines)] if found else [])
 
 
-def _place(search: Search, verdicts: Iterable[Verdict], runs: Joined) -> Fold:
-    """Return a search of these runs with the verdicts on its cells, and the paper's days on the most similar of its
-    GPUs beside each trial."""
-    twin, of_one = " (tiny twin)" if search.scale == "tiny" else "", search.origin == "projected"
+def _place(search: Search, runs: Joined) -> Fold:
+    """Return the trials of a search, with the paper's days on the most similar of its GPUs beside each."""
+    twin = " (tiny twin)" if search.scale == "tiny" else ""
     space = set(search_space(search.world))
     tried = {Settings.parse(trial.settings).base for trial in search.tried}
     naive = ", and naive settings" if NAIVE in tried else ""
     searched = len(tried & space)
     says = [f"{searched} of the {len(space)} settings of the paper's search {were(searched)} tried{naive}."]
-    if search.skipped:
-        says.append(f"Of the best predicted: {search.skipping}.")
-    if search.fastest is not None:
-        best = (
-            f"{search.fastest}: {significant(search.steps[search.fastest])} s a training step {BY_CLOCK[search.clock]}"
-        )
-        slower = "" if search.naive is None else f"; naive settings take {significant(search.naive)} s"
-        says.append(f"The fastest apart from naive settings is {best}{slower}.")
-    for verdict in verdicts if search.like_papers else ():
-        if verdict.place == (search.model, search.device, search.count) and verdict.projected == of_one:
-            says.append(f"{verdict_entry(verdict).message}.")
-    if of_one:
+    if search.origin == "projected":
         says.append("One device was measured, what the others add is modelled: these times verify nothing.")
     if runs.several:
         folders = dict.fromkeys(str(runs.run_of(trial).folder) for trial in search.trials)
         says.append(f"Measured in {listing(list(folders))}.")
-    title = f"{search.model}{twin} on {search.machine}{', projected' if of_one else ''}"
+    title = f"{search.model}{twin} on {search.machine}{', projected' if search.origin == 'projected' else ''}"
     rows = trial_rows(search.trials, nearest_paper_gpu(runs.run_of(search.trials[0]).devices))
     return Fold(title, [Sentence(" ".join(says)), Table(title, rows)], _summary(search))
 

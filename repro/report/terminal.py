@@ -10,10 +10,9 @@ from ..printout import MOST_NOTES, people
 from ..record import Record
 from ..run.results import REPORT
 from ..run.settings_search import searches
-from .ablation import ablations
 from .blocks import Fold, Report, Table
 from .markdown import markdown
-from .methods import method_row, pairs
+from .methods import ablations, method_row, pairs
 from .trials import notes
 
 
