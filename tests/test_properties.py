@@ -21,8 +21,6 @@ from typing import Any, get_type_hints
 import pytest
 
 from repro import datafile, formats
-from repro.claims.claim import listed
-from repro.claims.statements import statements
 from repro.cli import parser
 from repro.commands.devices import parse_gpus
 from repro.commands.run import parsed
@@ -30,22 +28,16 @@ from repro.compare.decision import decide
 from repro.console import UserError, code, csv_field, markdown, visible
 from repro.datafile import NotAsDeclaredError, expected_folder, parse
 from repro.formats import Interval
-from repro.lab.specification import lab_runs
 from repro.machine.environment import FILE as ENVIRONMENT
 from repro.machine.environment import Environment
 from repro.models import specification
-from repro.money import amounts, prices
-from repro.paper import tables
-from repro.paper.gpus import catalogue
-from repro.paper.measured_days import measured_days
+from repro.money import amounts
 from repro.paper.settings import Settings
-from repro.predict.published import published
 from repro.record import MUST_AGREE, RawTimes, Record
 from repro.run.reading import read
 from repro.run.results import TRIALS
-from repro.survey.allocations import cards
-from repro.survey.questions import questions
 from tests.command_line import ROOT, repro
+from tests.test_expected import READERS
 from tests.test_hostile import STEERS
 
 hypothesis = pytest.importorskip("hypothesis", reason="needs hypothesis (./run_all.sh test installs it)")
@@ -334,31 +326,6 @@ def test_the_rule_is_symmetric_in_before_and_after(ratios: list[float]) -> None:
 
 # --- The files of expected/, spoiled value by value ---
 
-READERS: dict[str, Callable[[], object]] = {
-    "analytic_peaks.csv": tables.analytic_peaks,
-    "appendix_j.csv": tables.published_settings,
-    "claims.csv": listed,
-    "elsewhere.csv": published,
-    "figure6.csv": tables.original_trainings,
-    "figure9.csv": tables.training_compute,
-    "gpu_prices.csv": prices.other_gpu_prices,
-    "gpus.csv": catalogue,
-    "in_proportion.csv": prices.in_proportion,
-    "lab.csv": lab_runs,
-    "measured.csv": measured_days,
-    "quantities.csv": tables.quantities,
-    "rental.csv": prices.known_rentals,
-    "statements.csv": statements,
-    "survey_cards.csv": cards,
-    "survey_questions.csv": questions,
-    "systems.csv": prices.known_systems,
-    "table1.csv": lambda: tables.cells("1"),
-    "table3.csv": tables.printed_recipes,
-    "table4.csv": lambda: tables.cells("4"),
-    "table5.csv": prices.gpu_prices,
-    "table6.csv": prices.parts,
-    "table7.csv": prices.servers,
-}
 SPOILED = ["", "?", "-", "x", "-1", "0", "1e400", "nan", "=1+1", "1,5", "2024-13-01", "\x1b[2J", "\u0663", "x" * 10**4]
 
 
