@@ -12,18 +12,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
 
-from repro.console import UserError
+from repro.console import FAILED, UserError
 from repro.machine.cluster import Node, first_host, launch, launched, local_address
 from repro.machine.support import Stack
-from repro.measure import messages
+from repro.measure import nodes
 from repro.measure.jobs import Job, RankOutcome, Report
-from repro.measure.messages import ForeignError, PhaseOutcomes, PhaseRequest
+from repro.measure.launcher import ServerDiedError
+from repro.measure.nodes import Answer, Leader, Request, Store, follow
 from repro.measure.rank import interface
 from repro.measure.trial import Bench
 from repro.record import Trial
@@ -298,16 +301,26 @@ def test_a_node_runs_nothing_that_a_stranger_asks_for(start: Start, tmp_path: Pa
     known = as_task(1, 2, 1) | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
     node = start(sys.executable, "-m", "tests.impatient", *VIT, "--out", str(tmp_path), **known)
     assert json.loads(store.get("repro/hello/1"))["host"] == socket.gethostname()
-    store.set("repro/welcome", "true")
-    store.set("repro/job/1", json.dumps({**ASKED, "log": "../../.bashrc"}))
-    answer = json.loads(store.get("repro/job/1/1"))
-    assert answer["outcomes"] == []
-    assert answer["error"] == "this node was asked to write '../../.bashrc', which names no log"
+    store.set("repro/job/1", json.dumps({**ASKED, "arguments": {"recipe": "/etc/passwd"}}))
+    [outcome] = json.loads(store.get("repro/job/1/1"))["outcomes"]
+    assert outcome["status"] == "crashed"
     store.set("repro/job/2", pickle.dumps(Command(f"touch {trace}"), protocol=0).decode())
     [(code, said)] = ends(node)
-    assert code == 2
+    assert code == 1
     assert said.splitlines()[-1].startswith("repro: node 0 says what no node of this version says: not JSON")
     assert not trace.exists()
+
+
+def test_a_node_that_is_asked_for_more_processes_than_it_has_room_for_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store: Any = MagicMock()
+    store.__enter__.return_value.receive.return_value = Request(**{**ASKED, "ranks": 2})
+    monkeypatch.setattr(nodes, "Store", lambda node: store)
+    server = MagicMock(methods=(), broken={})
+    assert follow(Node(1, 2, "127.0.0.1", 0, "SLURM"), server, tmp_path, "cpu", 1, cuda=False) == FAILED
+    assert capsys.readouterr().err == "repro: node 0 asks for 2 processes, there is room for 1\n"
+    server.begin.assert_not_called()
 
 
 def test_a_usage_error_is_one_line_on_each_node(start: Start, tmp_path: Path) -> None:
@@ -393,27 +406,35 @@ def test_a_report_says_how_several_nodes_are_launched(monkeypatch: pytest.Monkey
 
 # What nodes tell each other
 
-FIT = Job(
-    "repro.measure.phases:fit",
-    {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False, "start": 1, "largest": 8},
-    ranks=1,
-    log="/somewhere/logs/vit.log",
-    timeout=60.0,
-)
-ASKED = json.loads(messages.encode(PhaseRequest.of(FIT)))
+FIT = {"recipe": "vit", "scale": "tiny", "settings": "naive", "tf32": False, "start": 1, "largest": 8}
+ASKED: dict[str, Any] = {
+    "phase": "fit",
+    "arguments": FIT,
+    "ranks": 1,
+    "log": "vit.log",
+    "timeout": 60.0,
+    "memory": None,
+}
 
 
-def requested(text: bytes) -> Job:
-    """The job of a node with one process."""
-    return messages.decode(PhaseRequest, text).job(Path("/mine"), 1, cuda=False)
+class Kept(dict[str, bytes]):
+    """What torch's store holds."""
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self for key in keys)
 
 
-def test_a_job_is_asked_for_by_the_name_of_its_phase() -> None:
-    assert ASKED["phase"] == "fit"
-    assert "module" not in json.dumps(ASKED)
-    assert "phases" not in json.dumps(ASKED)
-    job = requested(json.dumps(ASKED).encode())
-    assert (job.call, job.arguments, job.log) == (FIT.call, FIT.arguments, "/mine/vit.log")
+def heard(monkeypatch: pytest.MonkeyPatch, text: bytes) -> Store:
+    """The store of node 0, where node 1 has left a message under its name."""
+    store = Store(Node(0, 2, "127.0.0.1", 0, "SLURM"))
+    monkeypatch.setattr(store, "_ask", lambda question: question())
+    monkeypatch.setattr(store, "_store", Kept({"message": text}), raising=False)
+    return store
+
+
+def refuses(monkeypatch: pytest.MonkeyPatch, kind: type, text: bytes) -> None:
+    with pytest.raises(ServerDiedError, match=r"^node 1 says what no node of this version says: "):
+        heard(monkeypatch, text).get(kind, "message", 1)
 
 
 @pytest.mark.parametrize(
@@ -421,11 +442,8 @@ def test_a_job_is_asked_for_by_the_name_of_its_phase() -> None:
     [
         {"phase": "os:system"},
         {"phase": ["fit"]},
-        {"arguments": {**ASKED["arguments"], "scale": "huge"}},
-        {"arguments": {**ASKED["arguments"], "start": True}},
-        {"arguments": {}},
-        {"ranks": 2},
-        {"ranks": -1},
+        {"arguments": {**FIT, "start": [1]}},
+        {"ranks": 0},
         {"timeout": float("nan")},
         {"log": "../../.bashrc"},
         {"log": "a/b.log"},
@@ -433,61 +451,56 @@ def test_a_job_is_asked_for_by_the_name_of_its_phase() -> None:
     ],
     ids=lambda changed: json.dumps(changed)[:50],
 )
-def test_a_node_refuses_what_no_run_asks_for(changed: dict[str, Any]) -> None:
-    with pytest.raises(ForeignError):
-        requested(json.dumps({**ASKED, **changed}).encode())
+def test_a_node_refuses_what_no_run_asks_for(monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]) -> None:
+    assert heard(monkeypatch, json.dumps(ASKED).encode()).get(Request, "message", 1) == Request(**ASKED)
+    refuses(monkeypatch, Request, json.dumps({**ASKED, **changed}).encode())
 
 
-@pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff", b"null", b"[]", b"{}", b" " * (messages.MOST_BYTES + 1)])
-def test_a_message_that_is_none_is_refused(text: bytes) -> None:
-    for read in (lambda: requested(text), lambda: answered(text, FIT)):
-        with pytest.raises(ForeignError):
-            read()
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff", b"null", b"[]"])
+def test_a_message_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    for kind in (Request, Answer):
+        refuses(monkeypatch, kind, text)
 
 
 ROUNDS = {part: [1.0, 1.0, 1.0] for part in ("without", "with", "update")}
 TIMED = {"host": ROUNDS, "device": ROUNDS, "synchronised": ROUNDS, "warm_up": 1.0, "peak_memory": 5, "unknown": "x"}
-MEASURE = Job(
-    "repro.measure.phases:measure",
-    {"steps": 3, "check_extrapolation": False},
-    ranks=1,
-    log="vit.log",
-    timeout=60.0,
-)
 
 
-def answer(*outcomes: RankOutcome, error: str = "") -> bytes:
-    return messages.encode(PhaseOutcomes([*outcomes], error)).encode()
-
-
-def answered(text: bytes, job: Job = MEASURE) -> list[RankOutcome]:
+def answered(monkeypatch: pytest.MonkeyPatch, folder: Path, *outcomes: RankOutcome, error: str = "") -> Any:
     """What node 0 takes for the outcomes of node 1."""
-    return messages.decode(PhaseOutcomes, text).checked(job, 1)
+    leader = Leader(Node(0, 2, "127.0.0.1", 0, "SLURM"), "cpu", folder / "log", {})
+    store = heard(monkeypatch, b"")
+    told = json.dumps(asdict(Answer([*outcomes], error)))
+    monkeypatch.setattr(store, "_store", Kept({"repro/job/0/1": told.encode()}))
+    monkeypatch.setattr(leader, "_store", store)
+    return leader._outcomes(1, Job("repro.measure.phases:measure", {}, 1, "vit.log", timeout=60.0))
 
 
-def test_an_answer_is_taken_for_what_its_phase_answers() -> None:
-    output = answer(RankOutcome(1, "ok", TIMED, reports=[Report(fits=4, peak=9)]))
-    [found] = answered(output)
+def test_an_answer_is_taken_for_what_its_phase_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = RankOutcome(1, "ok", TIMED, reports=[Report(fits=4, peak=9)])
+    [found] = answered(monkeypatch, tmp_path, told)
     assert found.value.host == ROUNDS
     assert found.reports == [Report(fits=4, peak=9)]
-    with pytest.raises(ForeignError, match="the fork server has left"):
-        answered(answer(error="the fork server has left"))
+    with pytest.raises(ServerDiedError, match=r"^node 1: the fork server has left"):
+        answered(monkeypatch, tmp_path, error="the fork server has left")
 
 
 @pytest.mark.parametrize(
     "outcome",
     [
         RankOutcome(0, "ok", TIMED),
-        RankOutcome(1, "fine", TIMED),
+        RankOutcome(1, "fine", TIMED),  # type: ignore[arg-type]
         RankOutcome(1, "ok", None),
         RankOutcome(1, "ok", {**TIMED, "peak_memory": "much"}),
         RankOutcome(1, "ok", {**TIMED, "host": {"with": ["soon"]}}),
         RankOutcome(1, "crashed", error=["x"]),  # type: ignore[arg-type]
     ],
 )
-def test_an_answer_that_is_none_is_refused(outcome: RankOutcome) -> None:
-    with pytest.raises(ForeignError):
-        answered(answer(outcome))
+def test_an_answer_that_is_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcome: RankOutcome
+) -> None:
+    with pytest.raises(ServerDiedError, match=r"^node 1 says what no node of this version says: "):
+        answered(monkeypatch, tmp_path, outcome)
 
 
 def test_the_address_that_others_reach_a_node_by_is_found() -> None:

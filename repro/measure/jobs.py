@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ..models.custom import CustomModel
 from ..record import AsRun, GpuState, Times
@@ -13,6 +13,7 @@ from .method import MethodFile
 
 SEED = 20240921
 AGAIN = "run the same command again on all nodes, once that one is back: it resumes"  # where a node is gone
+RankStatus = Literal["", "ok", "out_of_memory", "unsupported", "crashed", "timed_out", "stopped"]
 PARTS = ("without", "with", "update")  # of a round, each timed
 
 
@@ -81,7 +82,7 @@ class RankOutcome:
     status is empty as long as the rank runs."""
 
     rank: int
-    status: str = ""
+    status: RankStatus = ""
     value: Any = None
     error: str = ""
     traceback: str = ""

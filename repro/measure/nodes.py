@@ -1,36 +1,44 @@
-"""A run on several nodes: node 0 has each phase of a trial run by the fork servers of all, through torch's store."""
+"""A run on several nodes: node 0 has each phase of a trial run by the fork servers of all, through torch's store.
+
+Messages are JSON, whose fields are checked by their types, as nothing from a network is to be unpickled. A node is
+asked for one of four phases, by its name, and never for a function.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import platform
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from multiprocessing import TimeoutError
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta
 
 from repro.console import FAILED, INTERRUPTED, USAGE, UserError, cut, one_line, say
+from repro.datafile import NotAsDeclaredError, from_json, parse
 from repro.installation import installed
 from repro.machine.cluster import Node, local_address
 from repro.machine.environment import commit
 from repro.machine.packages import PACKAGES
 
-from . import messages
-from .jobs import AGAIN, Job, RankOutcome
-from .launcher import ForkServer, ServerDiedError, StackError
-from .messages import ForeignError, Hello, PhaseOutcomes, PhaseRequest
+from .jobs import AGAIN, Job, Measured, RankOutcome
+from .launcher import ForkServer, ServerDiedError
 from .method import MethodFile, methods_text
 
 T = TypeVar("T")
 
+_PHASES = "repro.measure.phases:"
+RESULTS: dict[str, Any] = {"fit": None, "measure": Measured, "compile_anything": None, "build_adam": str | None}
 _TICK, _BEAT = 0.1, 2.0  # seconds between two looks into the store, and between two heartbeats
 SILENT = 40.0  # seconds without a heartbeat after which a node is gone: one that is short of memory may be slow
 ARRIVAL = 300.0  # seconds for all nodes to arrive: one may set its stack up, or load it over the network
@@ -38,12 +46,40 @@ _GOODBYE = 10.0  # seconds for the other nodes to leave at the end of a run
 _LEFT = "left"
 
 
-class GoneError(ServerDiedError):
-    """An error of a node that is gone."""
-
-
 class EndedError(Exception):
     """The end of a run as node 0 announced it: the exit code, and the reason where it ended early."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The greeting of a node that has loaded its stack. `address` is its own in the network that leads to node 0;
+    `alike` maps what must be equal on all nodes to its value, `broken` each module that does not import to the error.
+    """
+
+    host: str
+    address: str
+    alike: dict[str, str]
+    broken: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to all nodes to run one phase, each with `ranks` processes."""
+
+    phase: Literal["fit", "measure", "compile_anything", "build_adam"]
+    arguments: dict[str, str | int | float | bool | None]
+    ranks: Annotated[int, Meta(ge=1)]
+    log: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._+,-]{0,250}\.log\Z")]
+    timeout: float
+    memory: int | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a phase came to on a node: an outcome for each of its ranks, or an error."""
+
+    outcomes: list[RankOutcome] = field(default_factory=list)
+    error: str = ""
 
 
 class Store:
@@ -52,11 +88,11 @@ class Store:
 
     def __init__(self, node: Node) -> None:
         self._node, self._down, self._leaving = node, "", threading.Event()
-        self._beats: dict[int, tuple[bytes | None, float, float]] = {}  # each node's last, silence since, and last look
+        self._beats: dict[int, tuple[bytes | None, int]] = {}  # each node's last, and how often it was seen again
         self.names, self.lost = [f"node {rank}" for rank in range(node.count)], ""
 
     def __enter__(self) -> Store:
-        """Wait for the store, which node 0 or its torchrun serves. Raises GoneError where it does not come."""
+        """Wait for the store, which node 0 or its torchrun serves. Raises ServerDiedError where it does not come."""
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
         self._threads = ThreadPool(2)  # daemons: where the network is down they may wait for the store without end
@@ -71,36 +107,45 @@ class Store:
             self._heart.wait(_BEAT)
 
     def set(self, key: str, message: Any) -> None:
-        self._ask(lambda: self._store.set(key, messages.encode(message)))
+        self._ask(lambda: self._store.set(key, json.dumps(message, default=asdict)))
 
-    def get(self, key: str, sender: int) -> bytes | None:
-        """Return the message under a key, None as long as there is none. Raises GoneError where its sender is gone, and
-        EndedError where node 0 has ended the run."""
+    def get(self, kind: type[T], key: str, sender: int) -> T | None:
+        """Return the message under a key, None as long as there is none. Raises ServerDiedError where it is another, or
+        its sender is gone, and EndedError where node 0 has ended the run."""
         keys = key, "repro/end", f"repro/beat/{sender}"
         message, end, beat = self._ask(
             lambda: [self._store.get(each) if self._store.check([each]) else None for each in keys]
         )
         if end is not None and self._node.rank:
-            raise EndedError(*messages.decode(tuple[int, str], end))
+            with self.hearing(0):
+                raise EndedError(*from_json(tuple[int, str], parse(end)))
         if message is None:
             self._check(sender, beat)
-        return message
+            return None
+        with self.hearing(sender):
+            return from_json(kind, parse(message))
+
+    @contextlib.contextmanager
+    def hearing(self, sender: int) -> Iterator[None]:
+        """Raise ServerDiedError where what the sender says is not as declared."""
+        try:
+            yield
+        except NotAsDeclaredError as error:
+            reason = f"{self.names[sender]} says what no node of this version says: {error}"
+            raise ServerDiedError(reason, "read its log") from None
 
     def receive(self, kind: type[T], key: str, sender: int) -> T:
-        """Wait for a message. Raises ForeignError where it is another, and what `get` raises."""
-        while (message := self.get(key, sender)) is None:
+        """Wait for a message. Raises what `get` raises."""
+        while (message := self.get(kind, key, sender)) is None:
             time.sleep(_TICK)
-        try:
-            return messages.decode(kind, message)
-        except ForeignError as error:
-            raise ForeignError(f"{self.names[sender]} says what no node of this version says: {error}") from None
+        return message
 
     def _check(self, rank: int, beat: bytes | None) -> None:
-        """Raise GoneError where a node has left, or has been silent for too long."""
-        now = time.monotonic()
-        known, silent, looked = self._beats.get(rank, (None, 0.0, now))
-        silent = silent + min(now - looked, 1.0) if beat == known else 0.0  # not all: this process may be suspended
-        self._beats[rank] = beat, silent, now
+        """Raise ServerDiedError where a node has left, or was silent for too long: by the looks, one a tick, as this
+        process may have been suspended."""
+        known, looks = self._beats.get(rank, (None, 0))
+        looks = looks + 1 if beat == known else 0
+        self._beats[rank], silent = (beat, looks), looks * _TICK
         if beat == _LEFT.encode():
             raise self._gone(rank, "has left")
         if beat is None and silent > ARRIVAL:
@@ -117,8 +162,8 @@ class Store:
         self._store.set(key, _LEFT)
 
     def _ask(self, question: Callable[[], T], patience: float | None = None) -> T:
-        """Return the store's answer, asked in a thread so that signals are heeded. Raises GoneError where none comes,
-        and from then on at once."""
+        """Return the store's answer, asked in a thread so that signals are heeded. Raises ServerDiedError where none
+        comes, and from then on at once."""
         if not self._down:
             answer = self._threads.apply_async(question)
             answer.wait(patience or SILENT)
@@ -130,9 +175,9 @@ class Store:
                 self._down = f"does not answer ({one_line(error)})"
         raise self._gone(0, f"is out of reach: the store that the nodes meet in {self._down}")
 
-    def _gone(self, rank: int, reason: str) -> GoneError:
+    def _gone(self, rank: int, reason: str) -> ServerDiedError:
         self.lost = self.lost or f"{self.names[rank]} {reason}"
-        return GoneError(self.lost, AGAIN)
+        return ServerDiedError(self.lost, AGAIN)
 
 
 class Leader(ForkServer):
@@ -144,8 +189,8 @@ class Leader(ForkServer):
     def __init__(self, node: Node, devices: str, *of_server: Any, **more: Any) -> None:
         super().__init__(*of_server, **more)
         self._node, self._store, self._others = node, Store(node), range(1, node.count)
-        self._alike, self._address = _alike(devices, self.methods), ""
-        self._broken, self._number = list[dict[str, str]](), 0  # the modules that do not import there, each with why
+        self._alike, self._address, self._number = _alike(devices, self.methods), "", 0
+        self._broken = dict[str, str]()  # the modules that do not import on another node, each with the error
         self.code = FAILED
 
     @property
@@ -167,17 +212,16 @@ class Leader(ForkServer):
         return self
 
     def _greet(self) -> None:
-        refused = []
         for rank in self._others:
             hello = self._store.receive(Hello, f"repro/hello/{rank}", rank)
             name = self._store.names[rank] = f"node {rank} ({cut(hello.host, 80)})"
             self._address = local_address(hello.address, self._node.port)
             for what, here in self._alike.items():
                 if (there := hello.alike.get(what, here)) != here:
-                    refused.append(f"{name}: its {what} is {there}, that of node 0 is {here}; give all nodes the same")
-        if refused:
-            raise UserError(refused[0])
-        self._store.set("repro/welcome", True)
+                    raise UserError(f"{name}: its {what} is {there}, that of node 0 is {here}; give all nodes the same")
+            if "torch" in hello.broken:
+                raise UserError(f"{name}: its stack does not import: {hello.broken['torch']}")
+            self._broken |= {module: f"{name}: {error}" for module, error in hello.broken.items()}
 
     def __exit__(self, *raised: object) -> None:
         self.close()
@@ -188,37 +232,30 @@ class Leader(ForkServer):
         elif isinstance(error, KeyboardInterrupt):
             code = INTERRUPTED
         deadline = time.monotonic() + _GOODBYE
-        with contextlib.suppress(GoneError):
+        with contextlib.suppress(ServerDiedError):
             self._store.set("repro/end", [code, reason])
         for rank in self._others:  # waits until they have left: the store may end with this process
-            with contextlib.suppress(GoneError):
-                while time.monotonic() < deadline and self._store.get("repro/bye", rank) is None:
+            with contextlib.suppress(ServerDiedError):
+                while time.monotonic() < deadline and self._store.get(bool, "repro/bye", rank) is None:
                     time.sleep(_TICK)
         self._store.__exit__()
 
     def start(self) -> None:
-        """Start this node's server, and wait until all nodes have loaded the stack. Raises StackError where one
-        cannot."""
         super().start()
-        with contextlib.suppress(GoneError):  # `lost` says which
-            for rank in self._others[len(self._broken) :]:
-                broken, name = self._store.receive(dict[str, str], f"repro/ready/{rank}", rank), self._store.names[rank]
-                if "torch" in broken:
-                    raise StackError(f"{name}: its stack does not import: {broken['torch']}")
-                self._broken.append({module: f"{name}: {error}" for module, error in broken.items()})
-        for broken in self._broken:
-            self.broken = broken | self.broken
+        self.broken = self._broken | self.broken
 
     def call(self, job: Job) -> list[RankOutcome]:
         """Run a job on all nodes, and return the outcomes of all ranks. The first node to fail stops the others."""
         self.start()
         if self.lost:
-            raise GoneError(self.lost, AGAIN)
+            raise ServerDiedError(self.lost, AGAIN)
         self._number += 1
         found, deadline = dict[int, list[RankOutcome]](), time.monotonic() + job.timeout + 60
         try:
             self.begin(_placed(job, self._node, self._number, self._address))
-            self._store.set(f"repro/job/{self._number}", PhaseRequest.of(job))
+            phase: Any = job.call.removeprefix(_PHASES)
+            request = Request(phase, job.arguments, job.ranks, Path(job.log).name, job.timeout, job.memory)
+            self._store.set(f"repro/job/{self._number}", request)
             while missing := set(range(self._node.count)) - found.keys():
                 if time.monotonic() > deadline:
                     raise ServerDiedError(f"{self._store.names[min(missing)]} does not answer", "read its log")
@@ -235,61 +272,60 @@ class Leader(ForkServer):
     def stop(self) -> None:
         """End the running job, on all nodes; their servers stay."""
         super().stop()
-        with contextlib.suppress(GoneError):
+        with contextlib.suppress(ServerDiedError):
             self._store.set(f"repro/stop/{self._number}", True)
 
     def _outcomes(self, rank: int, job: Job) -> list[RankOutcome] | None:
         """Return the outcomes of a node's ranks; None as long as there are none."""
         if rank == 0:
             return self.outcomes(job) if self.answered() else None
-        message = self._store.get(f"repro/job/{self._number}/{rank}", rank)
-        try:
-            return None if message is None else messages.decode(PhaseOutcomes, message).checked(job, rank)
-        except ForeignError as error:
-            raise ServerDiedError(f"{self._store.names[rank]}: {error.reason}", "read its log") from None
+        answer = self._store.get(Answer, f"repro/job/{self._number}/{rank}", rank)
+        if answer is None:
+            return None
+        if answer.error:
+            raise ServerDiedError(f"{self._store.names[rank]}: {answer.error}", "read its log")
+        with self._store.hearing(rank):
+            if [each.rank for each in answer.outcomes] != list(range(job.ranks * rank, job.ranks * (rank + 1))):
+                raise NotAsDeclaredError("outcomes of other ranks than its own")
+            for each in answer.outcomes:
+                if each.status == "ok":
+                    each.value = from_json(RESULTS[job.call.removeprefix(_PHASES)], each.value)
+        return answer.outcomes
 
 
 def follow(node: Node, server: ForkServer, logs: Path, devices: str, most_ranks: int, cuda: bool) -> int:
     """Take part in the run of node 0 until it ends, and return its exit code. `devices` must be equal on all nodes,
-    `most_ranks` is how many processes node 0 may ask for. Raises UserError where it says what no run says."""
+    `most_ranks` is how many processes node 0 may ask for."""
     try:
-        with server:
-            server.launch()  # it loads while the nodes connect
-            with Store(node) as store:
-                address = local_address(node.host, node.port)
-                hello = Hello(socket.gethostname(), address, _alike(devices, server.methods))
-                store.set(f"repro/hello/{node.rank}", hello)
-                store.receive(bool, "repro/welcome", 0)
-                store.set(f"repro/ready/{node.rank}", _broken_modules(server))
-                for number in itertools.count(1):
-                    request = store.receive(PhaseRequest, f"repro/job/{number}", 0)
-                    try:
-                        job = _placed(request.job(logs, most_ranks, cuda), node, number, address)
-                        answer = PhaseOutcomes(_run(job, server, partial(store.get, f"repro/stop/{number}", 0)))
-                    except ServerDiedError as error:
-                        answer = PhaseOutcomes(error=cut(error.reason))
-                    store.set(f"repro/job/{number}/{node.rank}", answer)
+        with server, Store(node) as store:
+            try:  # while node 0 waits
+                server.start()
+                broken = server.broken
+            except ServerDiedError as error:
+                broken = {"torch": cut(error.reason)}
+            address = local_address(node.host, node.port)
+            hello = Hello(socket.gethostname(), address, _alike(devices, server.methods), broken)
+            store.set(f"repro/hello/{node.rank}", hello)
+            for number in itertools.count(1):
+                asked = store.receive(Request, f"repro/job/{number}", 0)
+                if asked.ranks > most_ranks:
+                    raise ServerDiedError(f"node 0 asks for {asked.ranks} processes, there is room for {most_ranks}")
+                call, log = _PHASES + asked.phase, str(logs / asked.log)
+                job = Job(call, asked.arguments, asked.ranks, log, asked.timeout, cuda=cuda, memory=asked.memory)
+                try:
+                    stopped = partial(store.get, bool, f"repro/stop/{number}", 0)
+                    answer = Answer(_run(_placed(job, node, number, address), server, stopped))
+                except ServerDiedError as error:
+                    answer = Answer(error=cut(error.reason))
+                store.set(f"repro/job/{number}/{node.rank}", answer)
     except EndedError as end:
         code, reason = end.args
         if reason:
             say(f"node 0 ended the run: {reason}")
-    except GoneError as error:
-        say(f"{error.reason}; {error.remedy}")
+    except ServerDiedError as error:
+        say("; ".join(filter(None, (error.reason, error.remedy))))
         code = FAILED
-    except ForeignError as error:
-        raise UserError(error.reason) from None
     return code
-
-
-def _broken_modules(server: ForkServer) -> dict[str, str]:
-    """Start the server, and return which modules do not import there, each with the error."""
-    try:
-        server.start()
-    except StackError as error:
-        return {"torch": cut(error.reason)}
-    except ServerDiedError:
-        pass  # the first job starts it again, and reports the error
-    return server.broken
 
 
 def _run(job: Job, server: ForkServer, stopped: Callable[[], object]) -> list[RankOutcome]:

@@ -33,7 +33,7 @@ from repro.machine.imports import imports
 
 from ..machine.processes import adopt_orphans, end_with, go_on_without_parent
 from ..models import custom
-from .jobs import Job, RankOutcome
+from .jobs import Job, RankOutcome, RankStatus
 from .memory import busy_cpus, is_out_of_memory, is_the_hosts, lost_a_compiler
 from .method import MethodError, UnfitError
 from .rank import Rank
@@ -91,7 +91,7 @@ def _rank_process(job: Job, local: int, group: int, pipe: Connection, server: in
         os._exit(1)  # skips the teardown of CUDA and of the process group, which can hang once a rank is gone
 
 
-def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[str, str, bool]:
+def _of_error(error: BaseException, kills: int, cuda: bool) -> tuple[RankStatus, str, bool]:
     """Return the status of a rank that raised this, the error in one line, and whether the memory that ran out was the
     host's and not the device's: on a CPU only a killed compiler's. `kills` is the number of processes that the kernel
     had killed for lack of memory before the rank began."""
@@ -198,7 +198,8 @@ def run_job(job: Job, client: Connection) -> list[RankOutcome]:
             writing.close()
             ranks.append(_Forked(job.first + local, pid, reading, job.cuda, kills))
 
-        deadline, ending = time.monotonic() + job.timeout, "timed_out"
+        deadline = time.monotonic() + job.timeout
+        ending: RankStatus = "timed_out"
         while not all(rank.ended for rank in ranks) and (left := deadline - time.monotonic()) > 0:
             leaving = any(rank.hung_up and not rank.ended for rank in ranks)
             pipes = [client, *(rank.pipe for rank in ranks if not rank.hung_up)]
