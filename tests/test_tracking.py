@@ -47,8 +47,7 @@ def test_wandb_gets_trials_verdicts_and_report_offline(folder: Path) -> None:
     assert trial["status"] == "ok"
     assert trial["true_step"] == pytest.approx(first.derived.true_step)
     assert summary["cells/not_measured"] == 288
-    [table] = (run / "files" / "media" / "table").glob("verdicts*.json")
-    assert len(json.loads(table.read_text())["data"]) == 288
+    assert (run / "files" / "verdicts.md").read_text().count("\n") >= 288
     assert (run / "files" / "report.md").read_text() == (folder / "report.md").read_text()
 
 
@@ -96,8 +95,6 @@ def test_tensorboard_gets_trials_verdicts_and_report(folder: Path) -> None:
     [place] = (folder / "tensorboard").iterdir()
     records = history(KEPT)
     events = accumulator.EventAccumulator(str(place)).Reload()
-    rounds = events.Scalars(f"step_seconds/{records[0].id}")
-    assert [event.value for event in rounds] == pytest.approx(records[0].derived.step_rounds)
     assert events.Scalars("cells/not_measured")[0].value == 288
     texts = {tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in events.Tags()["tensors"]}
     assert texts["report/text_summary"] == (folder / "report.md").read_text()
@@ -115,9 +112,8 @@ import json
 from pathlib import Path
 login = lambda prompt: False
 Settings = dict
-Table = dict
 class init:
-    def __init__(self, dir, **given): self.dir, self.summary = dir, {}
+    def __init__(self, dir, **given): self.dir = dir
     def log(self, row, step=None): print("logged", json.dumps(row))
     def save(self, file, **how): print("saved", Path(file).read_text())
     def finish(self): pass
@@ -151,7 +147,7 @@ def test_a_tracker_gets_no_days_of_a_tiny_model(tmp_path: Path, stand_in: Path, 
     stand_in.write_text(LOGS)
     one = record("vit", "naive", 7.0, gpu="cpu", count=1, scale=scale)
     done = repro("track", str(results_folder(tmp_path / "run", one)), "--to", "wandb")
-    row = json.loads(done.stdout.splitlines()[0].removeprefix("logged "))
+    row = json.loads(done.stdout.splitlines()[1].removeprefix("logged "))
     assert row["true_step"] > 0
     assert {name.removesuffix("_days") for name in row if name.endswith("_days")} == days
 

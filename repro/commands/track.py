@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 
 from .. import datafile, files
 from ..console import UserError, say
-from ..formats import path
+from ..formats import path, render
 from ..run.results import REPORT
 from ..run.tracking import TRACKERS, failure, tracker
 
@@ -24,16 +25,16 @@ def main(given: argparse.Namespace) -> int:
 
     folder, reading = given.folder, begun(given.folder)
     print_problems(reading.problems, folder)
-    report = folder / REPORT
+    report, verdicts = folder / REPORT, [verdict.row() for verdict in reading.verdicts]
     files.inside(folder, REPORT)  # a link would hand over a file of this user's, which the tracker may publish
     try:
         run = tracker(given.to, folder, datafile.to_json(reading.environment))
-        for number, record in enumerate(reading.records):
-            run.trial(number, datafile.to_json(record.as_published))
-        run.end(
-            [verdict.row() for verdict in reading.verdicts],
-            files.read(report).decode() if report.is_file() else "The run has written no report yet.",
-        )
+        run.log(0, {f"cells/{word}": count for word, count in Counter(row["verdict"] for row in verdicts).items()})
+        for number, record in enumerate(reading.records, 1):
+            values = datafile.to_json(record.as_published)
+            run.trial(number, {name: value for name, value in values.items() if isinstance(value, str | int | float)})
+        run.text("verdicts", render(verdicts, "markdown"))
+        run.text("report", files.read(report).decode() if report.is_file() else "The run has written no report yet.")
         run.finish()
     except Exception as error:  # whatever the tracker's library raises
         raise UserError(f"--to {given.to}: {failure(error)}") from error

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 from .. import files
 from ..console import INSTALLED, UserError, one_line, say
-from ..formats import render
 from ..installation import way_to_install
 
 NONE = "none"
@@ -23,41 +21,31 @@ Row = dict[str, Any]
 
 
 class WeightsAndBiases:
-    """A run of wandb: online with a key and a network, else offline, for `wandb sync`. WANDB_MODE takes precedence."""
+    """A run of wandb: online with a key and a network, else offline. WANDB_MODE takes precedence."""
 
     def __init__(self, folder: Path, name: str, config: Row) -> None:
         import wandb
 
-        def start(mode: Any) -> None:
-            # System metrics and captured output would disturb a training.
-            settings = wandb.Settings(silent=True, console="off", x_disable_stats=True, init_timeout=30)
-            self._run = wandb.init(
-                project="repro", name=name, dir=str(folder), config=config, mode=mode, settings=settings
-            )
-            uploads = "; wandb sync uploads it" if mode == "offline" else ""
-            self.at = f"wandb, {mode}, in {folder / 'wandb'}{uploads}"
-
-        self._wandb = wandb
+        # System metrics and captured output would disturb a training.
+        settings = wandb.Settings(silent=True, console="off", x_disable_stats=True, init_timeout=30)
+        given: Row = {"project": "repro", "name": name, "dir": str(folder), "config": config, "settings": settings}
         try:
-            start(os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline"))
+            mode: Any = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
+            self._run = wandb.init(mode=mode, **given)
         except Exception:
-            start("offline")
+            self._run = wandb.init(mode="offline", **given)
+        self.at = f"wandb, in {folder / 'wandb'}; wandb sync uploads what is offline"
 
     def log(self, number: int, values: Row) -> None:
-        """Log the values of a training's `number`th step."""
+        """Log numbers and words of a training's `number`th step, or a folder's `number`th trial."""
         self._run.log(values, step=number)
 
-    def trial(self, number: int, record: Row) -> None:
-        """Log the `number`th record of a folder, as in a file, but for its lists."""
-        self.log(number, _scalars(record))
+    trial = log
 
-    def end(self, verdicts: Sequence[Row], report: str) -> None:
-        """Log a verdict for each cell, and the report in Markdown."""
-        table = self._wandb.Table(columns=list(verdicts[0]), data=[list(row.values()) for row in verdicts])
-        self._run.log({"verdicts": table})
-        self._run.summary.update(_counts(verdicts))
-        file = Path(self._run.dir, "report.md")
-        file.write_text(report, encoding="utf-8")
+    def text(self, name: str, text: str) -> None:
+        """Log a text in Markdown."""
+        file = Path(self._run.dir, f"{name}.md")
+        file.write_text(text, encoding="utf-8")
         self._run.save(str(file), base_path=self._run.dir, policy="now")
 
     def finish(self) -> None:
@@ -66,33 +54,28 @@ class WeightsAndBiases:
 
 
 class TensorBoard:
-    """Event files: the rounds of each trial's step, its settings and metrics as hyper-parameters, texts. It has the
-    methods of WeightsAndBiases."""
+    """Event files, with a trial's settings and results as hyper-parameters and metrics. It has the methods of
+    WeightsAndBiases."""
 
     def __init__(self, folder: Path, name: str, config: Row) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         place = folder / "tensorboard"
         self._writer = SummaryWriter(str(place / name))
-        self._writer.add_text("environment", f"```json\n{json.dumps(config, indent=1)}\n```")
+        self.text("environment", f"```json\n{json.dumps(config, indent=1)}\n```")
         self.at = f"tensorboard, in {place}; tensorboard --logdir shows it"
 
     def log(self, number: int, values: Row) -> None:
         for name, value in values.items():
             self._writer.add_scalar(name, value, number)
 
-    def trial(self, number: int, record: Row) -> None:
-        for round, seconds in enumerate(record["step_rounds"]):
-            self.log(round, {f"step_seconds/{record['id']}": seconds})
-        scalars = _scalars(record)
-        measured = {name: value for name, value in scalars.items() if isinstance(value, float)}
-        chosen = {name: value for name, value in scalars.items() if name not in measured}
-        self._writer.add_hparams(chosen, measured, run_name=record["id"].replace("/", "_"))
+    def trial(self, number: int, values: Row) -> None:
+        measured = {name: value for name, value in values.items() if isinstance(value, float)}
+        chosen = {name: value for name, value in values.items() if name not in measured}
+        self._writer.add_hparams(chosen, measured, run_name=values["id"].replace("/", "_"))
 
-    def end(self, verdicts: Sequence[Row], report: str) -> None:
-        self.log(0, _counts(verdicts))
-        self._writer.add_text("verdicts", render(verdicts, "markdown"))
-        self._writer.add_text("report", report)
+    def text(self, name: str, text: str) -> None:
+        self._writer.add_text(name, text)
 
     def finish(self) -> None:
         self._writer.close()
@@ -112,8 +95,8 @@ def tracker(name: str, folder: Path, config: Row) -> Tracker:
 
 
 class StepLog:
-    """A training's log of its steps. A tracker that fails costs a warning: the training goes on. With the name `none`
-    it does nothing. A context manager: leaving it writes all remaining data."""
+    """A training's log of its steps; with the name `none` of nothing. A tracker that fails costs a warning: the
+    training goes on. A context manager: leaving it writes all remaining data."""
 
     def __init__(self, name: str, folder: Path, config: Row) -> None:
         self._name, self._tracker = name, None
@@ -125,15 +108,15 @@ class StepLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._warning():
-            if self._tracker is not None:
+        if self._tracker is not None:
+            with self._warning():
                 self._tracker.finish()
                 say(f"tracked with {self._tracker.at}")
 
     def log(self, number: int, **values: float) -> None:
         """Log what a step came to."""
-        with self._warning():
-            if self._tracker is not None:
+        if self._tracker is not None:
+            with self._warning():
                 self._tracker.log(number, values)
 
     @contextmanager
@@ -148,12 +131,3 @@ class StepLog:
 def failure(error: Exception) -> str:
     """Describe in a line why a tracker failed."""
     return str(error) if isinstance(error, UserError) else one_line(error)
-
-
-def _scalars(record: Row) -> Row:
-    return {name: value for name, value in record.items() if value != "" and isinstance(value, str | int | float)}
-
-
-def _counts(verdicts: Sequence[Row]) -> dict[str, int]:
-    """Return the number of cells with each verdict."""
-    return {f"cells/{word}": count for word, count in Counter(row["verdict"] for row in verdicts).items()}
