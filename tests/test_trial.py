@@ -19,13 +19,13 @@ from repro import datafile, models
 from repro.machine.build_cache import clean_build_caches
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
-from repro.measure.jobs import Job, Measured, RankOutcome, Report
+from repro.measure.jobs import Ended, Job, Measured, RankOutcome, RankStatus, Report
 from repro.measure.launcher import ForkServer
 from repro.measure.micro_batch import search
 from repro.measure.outcomes import joint_status, largest_fitting, peaks
 from repro.measure.trial import Bench, _go_uncompiled, _take, run_trial
 from repro.paper import gpus
-from repro.record import Record, Status, Trial
+from repro.record import Record, Trial
 from repro.steps import derive
 from repro.trial_warnings import warnings
 from repro.validity import disturbance, fits, larger_may_fit, undisturbed
@@ -149,10 +149,10 @@ def test_a_search_tries_the_divisors_of_the_share(start: int, crashes: bool, tri
     """Of a model of one's own, with a batch of 100 of which 10 fit, or where anything but 1 crashes."""
     asked = []
 
-    def attempt(start: int, largest: int) -> tuple[Status, list[RankOutcome]]:
+    def attempt(start: int, largest: int) -> tuple[Ended, list[RankOutcome]]:
         asked.append((start, largest))
         fit = [each for each in (1, 2, 4, 5, 10) if start <= each <= largest]
-        failed: Status = "crashed" if crashes and start > 1 else "out_of_memory"
+        failed: Ended = "crashed" if crashes and start > 1 else "out_of_memory"
         reports = [Report(fits=each, peak=each) for each in fit]
         return failed, [RankOutcome(0, failed, error="no more", reports=reports)]
 
@@ -375,21 +375,22 @@ def test_the_extrapolation_is_held_against_whole_steps(accumulated: Record, shar
 
 
 def test_ranks_are_reported_as_one() -> None:
-    def rank(status: str, *fits: tuple[int, int]) -> RankOutcome:
+    def rank(status: RankStatus, *fits: tuple[int, int]) -> RankOutcome:
         return RankOutcome(0, status, reports=[Report(fits=size, peak=peak) for size, peak in fits])
 
     tight, roomy = rank("out_of_memory", (1, 30), (2, 50)), rank("stopped", (1, 20), (2, 60), (4, 90))
     assert largest_fitting([roomy, tight]) == 2
     assert largest_fitting([roomy, rank("out_of_memory")]) == 0
     assert peaks([roomy, tight], 2) == peaks([tight, roomy], 2) == [[1, 30], [2, 60]]
-    for one, other, whole in (
+    pairs: tuple[tuple[RankStatus, RankStatus, Ended], ...] = (
         ("crashed", "out_of_memory", "out_of_memory"),
         ("timed_out", "out_of_memory", "out_of_memory"),
         ("crashed", "timed_out", "timed_out"),
         ("stopped", "crashed", "crashed"),
         ("ok", "crashed", "crashed"),
         ("ok", "ok", "ok"),
-    ):
+    )
+    for one, other, whole in pairs:
         assert joint_status([rank(one), rank(other)]) == joint_status([rank(other), rank(one)]) == whole
 
 
@@ -407,12 +408,12 @@ def test_ranks_are_reported_as_one() -> None:
     ],
 )
 def test_the_search_goes_up_from_its_start_and_where_that_does_not_fit_down(
-    end: Status, start: int, searched: list[tuple[int, int]], found: int
+    end: Ended, start: int, searched: list[tuple[int, int]], found: int
 ) -> None:
     """A micro batch of 2 fits, at 4 the search ends so. After a crash what is below may fit by far less."""
     asked = []
 
-    def attempt(start: int, largest: int) -> tuple[Status, list[RankOutcome]]:
+    def attempt(start: int, largest: int) -> tuple[Ended, list[RankOutcome]]:
         asked.append((start, largest))
         return search_of(end, start, largest)
 
@@ -423,12 +424,12 @@ def test_the_search_goes_up_from_its_start_and_where_that_does_not_fit_down(
     assert record.batch.search_crash == ("no more" if end == "crashed" else "")
 
 
-def search_of(end: Status, start: int, largest: int, taken: int = 0, **known: Any) -> tuple[Status, list[RankOutcome]]:
+def search_of(end: Ended, start: int, largest: int, taken: int = 0, **known: Any) -> tuple[Ended, list[RankOutcome]]:
     """An attempt of a search on a GPU of 80 bytes, `taken` of them by others: a micro batch of 1 takes 20, of 2 takes
     40, and what is larger ends so, and is `known` of its outcome."""
     reports = [Report(gpu_memory=(80, taken))]
     reports += [Report(fits=size, peak=20 * size) for size in (1, 2) if start <= size <= largest]
-    status: Status = "ok" if reports[1:] and largest <= 2 else end
+    status: Ended = "ok" if reports[1:] and largest <= 2 else end
     return status, [RankOutcome(0, status, error="no more", traceback="here", reports=reports, **known)]
 
 
@@ -437,7 +438,7 @@ def search_of(end: Status, start: int, largest: int, taken: int = 0, **known: An
     [("H100", None, "ok"), ("H100", 100, "ok"), ("H100", 200, "ok"), ("cpu", None, "crashed"), ("cpu", 100, "crashed")],
 )
 def test_a_search_that_crashes_on_a_gpu_has_found_what_fits_where_half_the_memory_was_taken(
-    device: str, limit: int | None, status: Status
+    device: str, limit: int | None, status: Ended
 ) -> None:
     """Of 80 bytes or the limit, whichever is less. A CPU that had a crash of memory would have told."""
     record = Record.of(Trial("vit", "tiny", "naive", device, 1, limit), "ok")
@@ -449,8 +450,8 @@ def test_a_search_that_crashes_on_a_gpu_has_found_what_fits_where_half_the_memor
 def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_wherever_it_began(start: int) -> None:
     """Of a network, of a killed rank: with the size before it as the largest, it would count as slow for good."""
 
-    def attempt(start: int, largest: int) -> tuple[Status, list[RankOutcome]]:
-        status: Status = "ok" if largest == 1 else "crashed"
+    def attempt(start: int, largest: int) -> tuple[Ended, list[RankOutcome]]:
+        status: Ended = "ok" if largest == 1 else "crashed"
         reports = [Report(gpu_memory=(80, 0)), *([Report(fits=1, peak=31)] if start == 1 else [])]
         return status, [RankOutcome(0, status, error="NCCL error", reports=reports)]
 
@@ -481,8 +482,8 @@ def test_a_search_that_crashes_at_one_example_is_a_crash_of_nothing_that_fits() 
 
 
 def test_what_ends_a_search_below_a_crash_is_what_it_ends_by() -> None:
-    def attempt(start: int, largest: int) -> tuple[Status, list[RankOutcome]]:
-        status: Status = "crashed" if start == 16 else "out_of_memory"
+    def attempt(start: int, largest: int) -> tuple[Ended, list[RankOutcome]]:
+        status: Ended = "crashed" if start == 16 else "out_of_memory"
         reports = [Report(gpu_memory=(80, 0)), *([Report(fits=1, peak=31)] if start == 1 else [])]
         return status, [RankOutcome(0, status, error="no more", reports=reports)]
 
@@ -599,7 +600,7 @@ def test_a_gpu_that_was_held_down_while_it_was_timed_is_reported(tmp_path: Path)
 def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_reported(
     processes: int, of_host: bool, ends: str, remedy: str
 ) -> None:
-    def attempt(start: int, largest: int) -> tuple[Status, list[RankOutcome]]:
+    def attempt(start: int, largest: int) -> tuple[Ended, list[RankOutcome]]:
         state: dict[str, float | None] = {"processes": processes, "throttle_reasons": 0x40}
         full = RankOutcome(0, "out_of_memory", error="no more", traceback="here", of_host=of_host, gpu_state=state)
         return "out_of_memory", [full]

@@ -13,7 +13,8 @@ from .method import MethodFile
 
 SEED = 20240921
 AGAIN = "run the same command again on all nodes, once that one is back: it resumes"  # where a node is gone
-RankStatus = Literal["", "ok", "out_of_memory", "unsupported", "crashed", "timed_out", "stopped"]
+Ended = Literal["ok", "out_of_memory", "unsupported", "crashed", "timed_out"]  # how a job, or a rank of it, may end
+RankStatus = Literal[Ended, "stopped", ""]
 PARTS = ("without", "with", "update")  # of a round, each timed
 
 
