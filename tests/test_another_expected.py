@@ -32,7 +32,7 @@ def test_every_command_says_so_in_one_line_on_stderr(words: list[str], expected:
     assert sum("REPRO_EXPECTED" in line for line in output) == 1
 
 
-def test_without_it_or_where_it_names_the_folder_that_comes_with_repro_nothing_is_said() -> None:
+def test_without_it_or_with_the_folder_of_repro_nothing_is_said() -> None:
     assert "REPRO_EXPECTED" not in repro("table", "1").stderr
     assert "REPRO_EXPECTED" not in repro("table", "1", REPRO_EXPECTED=str(ROOT / "docs" / ".." / "expected")).stderr
 

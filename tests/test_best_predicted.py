@@ -136,7 +136,7 @@ def test_the_best_predicted_are_chosen_from_a_whole_search_that_can_be_predicted
 
 
 @pytest.mark.slow
-def test_a_run_of_the_best_predicted_measures_these_alone_and_an_exhaustive_one_the_rest(tmp_path: Path) -> None:
+def test_a_run_measures_the_best_predicted_and_an_exhaustive_one_the_rest(tmp_path: Path) -> None:
     """Mamba: nothing of it is compiled."""
     folder = str(tmp_path / "run")
     common = ("run", "--models", "mamba", "--processes", "2", "--steps", "1", "--out", folder)

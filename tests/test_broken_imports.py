@@ -25,7 +25,7 @@ def library(folder: Path, module: str, body: str) -> str:
 
 
 @pytest.mark.slow
-def test_recipes_of_a_package_that_does_not_import_are_unsupported_and_the_others_run(tmp_path: Path) -> None:
+def test_recipes_of_a_package_that_does_not_import_are_unsupported(tmp_path: Path) -> None:
     path, out = library(tmp_path / "broken", "httpx2", LACKING), tmp_path / "out"
     (tmp_path / "broken" / "timm").symlink_to(Path(sysconfig.get_path("purelib"), "timm"))  # a fork
     words = f"run --models pythia-160m,roberta,mamba,vit --methods naive --processes 1 --steps 2 --out {out}"

@@ -82,7 +82,7 @@ def test_ranks_share_the_threads_that_these_cpus_can_run(monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("groups")
 @pytest.mark.parametrize("groups", [UNLIMITED], indirect=True)
 @pytest.mark.parametrize(("given", "threads"), [("1", []), (None, [("threads", 2)])])
-def test_a_rank_on_a_gpu_keeps_the_threads_it_was_given_and_tells_of_its_own_gpu_before_it_takes_of_it(
+def test_a_rank_on_a_gpu_keeps_its_threads_and_first_tells_of_its_own_gpu(
     monkeypatch: pytest.MonkeyPatch, given: str | None, threads: list[Any]
 ) -> None:
     output: list[Any] = []
@@ -128,7 +128,7 @@ OF_AN_OLD_KERNEL = ("5:memory:/box", {"memory/box/memory.oom_control": "oom_kill
     ],
     indirect=["groups"],
 )
-def test_what_the_kernel_killed_is_counted_in_the_nearest_memory_cgroup_else_in_the_system(
+def test_kills_are_counted_in_the_nearest_memory_cgroup_else_in_the_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
 ) -> None:
     monkeypatch.setattr(cgroups, "VMSTAT", tmp_path / "vmstat")

@@ -198,7 +198,7 @@ def test_fp16_gradients_are_clipped_by_their_own_norm_not_the_scaled_ones(
 
 
 @pytest.mark.parametrize(("settings", "whole"), [("fsdp_2", True), ("fsdp_3", False)])
-def test_fsdp_keeps_layers_gathered_in_stage_2_alone_all_else_always_and_gathers_and_reduces_in_half_precision(
+def test_fsdp_keeps_layers_gathered_in_stage_2_alone_and_works_in_half_precision(
     in_ranks: InRanks, settings: str, whole: bool
 ) -> None:
     for reported in in_ranks("fsdp_policy", world=2, settings=settings):

@@ -35,9 +35,7 @@ from repro.console import one_line
         ("", "RuntimeError: no message"),
     ],
 )
-def test_an_error_is_reported_by_its_first_line_and_the_next_where_that_only_announces_it(
-    said: str, output: str
-) -> None:
+def test_an_error_is_its_first_line_or_the_next_where_that_only_announces_it(said: str, output: str) -> None:
     assert one_line(RuntimeError(said)) == output
 
 

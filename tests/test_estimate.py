@@ -53,7 +53,7 @@ def test_with_the_steps_that_they_measured_each_is_estimated_within_a_quarter() 
             assert seconds == pytest.approx(record.wall_seconds, rel=0.25), record.id
 
 
-def test_starting_is_the_median_of_what_the_trials_that_compile_nothing_took_beside_their_steps() -> None:
+def test_starting_is_the_median_of_what_uncompiled_trials_took_beside_steps() -> None:
     found = [beside_steps(record) for record in RAN if not record.as_run.compiled]
     assert round(median(found), 1) == estimate.STARTING
     assert (round(min(found), 1), round(max(found), 1)) == (3.1, 12.4)

@@ -37,7 +37,7 @@ def test_the_closed_forms_give_the_known_numbers(recipe: str) -> None:
     assert models.find(recipe).flops_per_example == pytest.approx(KNOWN[recipe], rel=2e-3)
 
 
-def test_a_token_of_mamba_passes_four_projections_and_a_convolution_a_layer_and_the_head() -> None:
+def test_a_token_of_mamba_passes_four_projections_a_convolution_and_the_head() -> None:
     inner, rank, states = 2 * 64, 64 // 16, 16
     projections = 64 * 2 * inner + inner * (rank + 2 * states) + rank * inner + inner * 64
     a_token = 2 * (2 * (projections + 4 * inner) + 64 * 512)

@@ -244,7 +244,7 @@ def test_it_lies_in_none_of_the_folders_and_it_is_said_where(tmp_path: Path) -> 
     assert {row["recipe"]: row["folder"] for row in rows}["mamba"] == "text"
 
 
-def test_for_people_each_folder_has_its_table_of_trials_with_the_papers_gpu_that_is_like_its_own(
+def test_each_folder_has_its_table_of_trials_beside_the_papers_gpu_like_its_own(
     tmp_path: Path,
 ) -> None:
     cards = {"A6000": "NVIDIA RTX A6000", "H100": "NVIDIA H100 80GB HBM3"}

@@ -135,7 +135,7 @@ def test_kernels_of_no_row_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_compiled_kernels_are_installed_as_from_an_index_so_that_a_run_takes_them_for_whole(tmp_path: Path) -> None:
+def test_compiled_kernels_are_installed_as_from_an_index(tmp_path: Path) -> None:
     """A wheel that was named by its path counts as somebody's own, and each run in the image was refused."""
     if python_with_pip() is None:
         pytest.skip("no python3 here has pip")
@@ -193,7 +193,7 @@ def test_an_image_for_gpus_asks_nvidias_runtime_for_them_and_no_other_does(name:
     assert any(wanted in stages().get(stage, "") for stage in lineage(name)) == bool(ROWS[name]["capabilities"])
 
 
-def test_the_papers_image_has_the_nvcc_that_its_deepspeed_asks_when_it_is_imported_on_a_gpu() -> None:
+def test_the_papers_image_has_the_nvcc_that_its_deepspeed_asks() -> None:
     assert re.search(r"(?m)^COPY --from=cuda /usr/local/cuda-\S+/bin/nvcc /usr/local/cuda/bin/nvcc$", stages()["paper"])
 
 

@@ -52,7 +52,7 @@ ONE, ALL = trained(1, 16.0, 10.0), trained(20, 16.0, 10.0)
 # --- What the report measured ---
 
 
-def test_the_reports_four_predictions_missed_by_3_percent_on_cpus_and_by_13_and_20_on_gpus() -> None:
+def test_the_reports_four_predictions_missed_more_on_gpus_than_on_cpus() -> None:
     *found, _ = predictions(ONE, ALL)
     assert [row["predicted_s"] for row in found] == [29734.0, 9996.0, 1730.0, 668.0]
     for row in found:
@@ -62,7 +62,7 @@ def test_the_reports_four_predictions_missed_by_3_percent_on_cpus_and_by_13_and_
     assert [round(row["error"], 3) for row in found] == [-0.026, -0.031, 0.132, 0.200]
 
 
-def test_the_reports_v100_is_faster_than_its_flops_promise_and_slower_than_its_memory() -> None:
+def test_the_reports_v100_is_between_what_its_flops_and_its_memory_promise() -> None:
     found = {row["by"]: row for row in ratios(ONE, ALL, None)}
     printed, catalogue, memory = found["TFLOP/s, as printed"], found["fp32 TFLOP/s"], found["memory GB/s"]
     assert printed["predicted"] == pytest.approx(2.02, abs=0.01)

@@ -296,7 +296,7 @@ def test_timing_that_runs_out_of_memory_is_halved_until_it_fits(measure: Callabl
 
 
 @pytest.mark.parametrize(("starting", "halved"), [(8, 8), (4, 4)])
-def test_what_has_no_memory_to_add_to_gradients_is_timed_as_the_authors_did_who_never_add(
+def test_what_has_no_memory_to_add_gradients_is_timed_as_the_authors_did(
     measure: Callable[..., Record], starting: int, halved: int
 ) -> None:
     record = measure(None, change=through("hoarding", ("measure",), starting=starting, adding=2))

@@ -146,7 +146,7 @@ def records(folder: Path) -> dict[str, Record]:
 
 
 @pytest.mark.slow
-def test_a_method_that_only_computes_otherwise_trains_alike_and_one_that_does_not_is_seen(
+def test_a_method_that_trains_otherwise_is_told_from_one_that_does_not(
     finished: tuple[Path, str],
 ) -> None:
     folder, printed = finished

@@ -40,6 +40,7 @@ def test_each_fault_has_one_place_and_tests_that_exist() -> None:
     assert len({mutant.file for mutant in MUTANTS.values()}) >= 40
 
 
+@pytest.mark.slow
 def test_a_fault_is_found_where_a_test_fails_with_it_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (project / "code.py").read_text()
     listed = {
@@ -94,6 +95,7 @@ def test_a_change_concerns_the_faults_of_its_files_and_of_their_tests(project: P
         changed(project, "none", listed)
 
 
+@pytest.mark.slow
 def test_random_faults_are_code_with_tests_and_the_same_for_a_seed() -> None:
     drawn = sample(9, seed=1)
     assert len(drawn) == 9

@@ -109,9 +109,7 @@ def test_on_a_cpu_deepspeed_and_fsdp_update_with_the_same_adam(probes: Path) -> 
         assert updates[f"free_lunch+zero_3{suffix}"] == pytest.approx(updates[f"free_lunch+fsdp_3{suffix}"])
 
 
-def test_that_others_kept_the_cpus_busy_is_reported_of_what_was_probed_and_of_what_follows(
-    probes: Path, tmp_path: Path
-) -> None:
+def test_busy_cpus_are_reported_of_what_was_probed_and_of_what_follows(probes: Path, tmp_path: Path) -> None:
     for busy_cpus, output in ((1.25, "other processes kept about 1.2 CPUs busy"), (0.1, ""), (None, "")):
         file = tmp_path / "probes.json"
         replace(load_probes(probes), busy_cpus=busy_cpus).save(file)

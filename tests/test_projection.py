@@ -221,7 +221,7 @@ def free_lunch(count: int = 1, days: float = 41.0, micro_batch: int = 16) -> Rec
 
 
 @pytest.mark.parametrize(("measured", "sizes"), [(1, (16, 16)), (2, (16, 16)), (1, (256, 128)), (2, (256, 128))])
-def test_without_sharding_a_measurement_is_multiplied_by_the_ratio_of_two_predictions(
+def test_without_sharding_a_measurement_takes_the_ratio_of_two_predictions(
     measured: int, sizes: tuple[int, int]
 ) -> None:
     base = free_lunch(measured, micro_batch=sizes[0])
@@ -384,7 +384,7 @@ def test_the_page_says_how_few_printed_cells_offload_on_several_gpus() -> None:
     ("gpu", "probed", "count", "measured"),
     [("H100", 2, 8, True), ("RTX A6000", 2, 4, False), ("RTX A6000", 4, 8, True)],
 )
-def test_communication_takes_the_link_measured_between_gpus_here_unless_it_is_a_bridge(
+def test_communication_takes_the_link_measured_here_unless_it_is_a_bridge(
     gpu: str, probed: int, count: int, measured: bool
 ) -> None:
     """A bridge connects two GPUs: it says nothing of four."""

@@ -48,7 +48,7 @@ def test_its_traces_have_the_weights_and_flops_of_the_closed_form(stack: Traced,
     assert 0.8 < found / recipe.flops_per_example <= 1.0
 
 
-def test_predict_finds_the_micro_batch_that_the_authors_search_found_and_what_does_not_fit() -> None:
+def test_predict_finds_the_micro_batch_of_the_authors_search() -> None:
     rows = answer("predict", "--models", "pythia-1.4b", "--gpu", "V100 32 GB")
     sizes = {row["settings"]: row["micro_batch"] for row in rows}
     assert sizes[FASTEST] == 16

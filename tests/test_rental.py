@@ -84,7 +84,7 @@ def packed(folder: Path) -> dict[str, str]:
         return {each.name: archive.extractfile(each).read().decode() for each in files}  # type: ignore[union-attr]
 
 
-def test_each_machine_of_the_list_has_a_script_with_its_runs_in_order_within_their_minutes(written: Path) -> None:
+def test_each_machine_has_a_script_with_its_runs_in_order_within_their_minutes(written: Path) -> None:
     rows = answer("verify", "--budget", "2")["rows"]
     places = list(dict.fromkeys(f"{row['gpus']}x{row['gpu']}" for row in rows))
     assert len(places) > 1
@@ -111,7 +111,7 @@ def test_on_several_gpus_a_run_measures_on_all_of_them_alone() -> None:
     assert not any(" -k " in row["command"] for row in rows if row["gpus"] == 1)
 
 
-def test_skypilot_rents_the_same_gpus_runs_the_same_script_and_gives_them_back_itself(written: Path) -> None:
+def test_skypilot_rents_the_same_gpus_and_gives_them_back_itself(written: Path) -> None:
     task = yaml.safe_load((written / "1xA6000.yaml").read_text())
     assert task["run"] == "AT_THE_END=true bash 1xA6000.sh"
     assert task["resources"]["accelerators"] == {"A6000": 1, "RTXA6000": 1}
@@ -125,7 +125,7 @@ def test_shellcheck_finds_nothing(written: Path) -> None:
         subprocess.run(["shellcheck", str(script)], check=True)
 
 
-def test_a_machine_goes_through_its_list_packs_without_names_after_each_run_and_shuts_down(machine: Path) -> None:
+def test_a_machine_packs_without_names_after_each_run_and_shuts_down(machine: Path) -> None:
     done = ran(machine)
     assert done.returncode == 0, done.stdout + done.stderr
     wanted = re.findall(r"^run \d+ (.*)$", (machine / "1xA6000.sh").read_text(), flags=re.MULTILINE)
@@ -143,7 +143,7 @@ def test_a_machine_goes_through_its_list_packs_without_names_after_each_run_and_
     assert (machine.parent / "shutdown").read_text() == "-h now\n"
 
 
-def test_it_ends_where_the_machine_cannot_measure_with_what_there_is_and_the_command_asked_for(machine: Path) -> None:
+def test_it_ends_where_the_machine_cannot_measure_with_the_command_asked_for(machine: Path) -> None:
     install(machine, "#!/usr/bin/env bash\necho 'repro: no GPU is visible here' >&2\nexit 2\n")
     done = ran(machine, AT_THE_END='echo "gone: $PWD" >>"$HOME/end"')
     assert done.returncode == 2

@@ -98,7 +98,7 @@ def test_a_folder_without_trials_has_no_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kept", sorted((ROOT / "results").glob("*/**/trials.jsonl")), ids=lambda path: path.parent.name
 )
-def test_a_record_that_is_written_again_has_the_fields_of_the_kept_file_in_their_order(kept: Path) -> None:
+def test_a_record_that_is_written_again_has_its_fields_in_their_order(kept: Path) -> None:
     for line in kept.read_text().splitlines():
         read = json.loads(line)
         if "id" not in read:  # the run's environment

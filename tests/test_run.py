@@ -91,7 +91,7 @@ def test_a_cell_is_judged_after_its_trials_also_in_the_first_run_of_a_folder(
         assert (done.returncode, done.stdout) == (1, f"{verdicts}\n"), done.stderr
 
 
-def test_a_folder_that_is_removed_between_two_trials_is_reported_and_does_not_come_back(tmp_path: Path) -> None:
+def test_a_folder_that_is_removed_between_two_trials_does_not_come_back(tmp_path: Path) -> None:
     removing = MEASURED.replace("    return", "    if run.timed_ids:\n        shutil.rmtree(folder)\n    return")
     done = measured(tmp_path / "run", "published", "1", "true", "72", "72", program=f"import shutil\n{removing}")
     reason = f"repro.console.UserError: {tmp_path / 'run' / 'trials.jsonl'} was removed or replaced"
@@ -147,7 +147,7 @@ def test_a_run_measures_every_trial_and_succeeds(finished: Finished) -> None:
     assert all(row["true_step"] > 0 for row in found)
 
 
-def test_a_disk_that_is_full_at_the_end_is_one_line_and_leaves_the_file_of_pytest_benchmark_whole(
+def test_a_disk_that_is_full_at_the_end_is_one_line_and_tears_no_file(
     folder: Path,
 ) -> None:
     file = folder / "benchmark.json"
@@ -227,7 +227,7 @@ def test_a_line_a_trial_tells_what_became_of_it() -> None:
     ]
 
 
-def test_the_report_says_what_was_measured_and_that_nothing_of_the_paper_was_verified(finished: Finished) -> None:
+def test_the_report_says_what_was_measured_and_that_nothing_was_verified(finished: Finished) -> None:
     folder, run = finished
     for text in (run.stdout, (folder / "report.md").read_text()):
         assert (
@@ -258,7 +258,7 @@ def test_the_environment_is_kept_beside_the_results(finished: Finished) -> None:
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists() or shutil.which("git") is None, reason="needs a checkout")
-def test_the_commit_is_this_checkout_s_whoever_owns_it_and_wherever_the_run_is_started(finished: Finished) -> None:
+def test_the_commit_is_this_checkout_s_whoever_owns_it_and_starts_the_run(finished: Finished) -> None:
     folder, run = finished
     commit = json.loads((folder / "environment.json").read_text())["commit"]
     assert commit is not None, run.stderr
@@ -285,9 +285,7 @@ def test_pytest_benchmark_reads_the_measured_steps_and_not_the_launch(finished: 
         assert "convnext/tiny/2xcpu/naive" in shown.stdout
 
 
-def test_a_run_begins_its_trials_with_its_environment_which_outlives_environment_json(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_run_begins_its_trials_with_its_environment(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "copy")
     first, *others = map(json.loads, (copy / "trials.jsonl").read_text().splitlines())
     assert first["environment"]["options"]["models"] == ["convnext", "vit"]
@@ -568,7 +566,7 @@ def test_a_run_that_is_asked_to_stop_five_times_says_how_to_resume(
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_stopped_leaves_no_process_nor_temporary_file_and_resumes_where_it_was(
+def test_a_run_that_is_stopped_leaves_nothing_running_and_resumes(
     ending: signal.Signals, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     temporary, later = tmp_path_factory.mktemp("temporary"), tmp_path_factory.mktemp("later")

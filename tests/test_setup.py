@@ -227,9 +227,7 @@ def test_nothing_is_imported_from_the_callers_folder(house: House, tmp_path: Pat
     assert house.run(cwd=tmp_path).returncode == 0
 
 
-def test_torchrun_is_that_of_the_stack_and_runs_what_is_here_and_not_what_is_in_the_callers_folder(
-    house: House, tmp_path: Path
-) -> None:
+def test_torchrun_is_that_of_the_stack_and_runs_nothing_of_the_callers_folder(house: House, tmp_path: Path) -> None:
     house.finish_set_up()
     (tmp_path / "repro").mkdir()
     (tmp_path / "repro" / "__main__.py").write_text("raise SystemExit('not this one')")
@@ -371,7 +369,7 @@ def test_what_else_to_install_is_asked_for_before_all_else(house: House) -> None
 READING = ("audit", "claims", "table", "predict", "cost", "list gpus", "list recipes")
 
 
-def test_what_only_reads_sets_up_a_small_environment_once_and_takes_a_stack_that_is_there(house: House) -> None:
+def test_what_only_reads_sets_up_a_small_environment_or_takes_a_stack(house: House) -> None:
     house.borrow_uv()
     first = house.run("audit", "--format", "csv")
     assert first.returncode == 0, first.stderr
@@ -741,9 +739,7 @@ def https_index(folder: Path, wheels: Path) -> Iterator[str]:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="has no openssl")
-def test_a_certificate_that_pip_knows_is_known_to_uv_and_one_that_is_unknown_is_named(
-    house: House, tmp_path: Path
-) -> None:
+def test_a_certificate_that_pip_knows_is_known_to_uv_and_others_are_named(house: House, tmp_path: Path) -> None:
     house.borrow_uv()
     house.lock(house.wheel("torch", "2.13.0+cpu"))
     with https_index(tmp_path, house.wheels) as index:
@@ -865,9 +861,7 @@ def test_a_repair_puts_back_what_differs_even_in_uvs_cache(real: House) -> None:
     assert is_the_lock(real) == [True, {}]
 
 
-def test_a_package_installed_from_a_folder_in_the_version_of_the_lock_is_not_the_lock(
-    real: House, tmp_path: Path
-) -> None:
+def test_a_package_installed_from_a_folder_is_not_the_lock(real: House, tmp_path: Path) -> None:
     fork = wheel(tmp_path / "fork", "stone", "1.0", {"stone.py": "version = 'a fork'\n"})
     command = [str(real.root / ".venv/uv/bin/uv"), "pip", "install", "-q", "--reinstall", "--python"]
     subprocess.run([*command, str(stone(real).parents[3] / "bin" / "python"), str(fork)], check=True)
@@ -1080,7 +1074,7 @@ def test_the_latest_stack_leads_and_has_nvcc_of_its_torch_s_cuda() -> None:
     assert {release(version)[:2] for version in nvcc.values()} == {cuda}
 
 
-def test_nvcc_is_of_the_cuda_of_the_gpus_torch_and_a_volta_has_the_last_cuda_that_serves_it() -> None:
+def test_nvcc_is_of_the_cuda_of_torch_and_a_volta_has_the_last_that_serves_it() -> None:
     torch, nvcc, volta = pins(STACKS[0]), pins("locks/nvcc.lock"), pins("locks/volta.lock")
     assert {version.rsplit(".", 1)[0] for version in nvcc.values()} == {"13.0"}
     assert torch["cuda-toolkit"].startswith("13.0.")

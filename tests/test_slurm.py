@@ -58,7 +58,7 @@ def test_on_one_node_it_needs_no_more_than_gpus_and_a_time(tmp_path: Path) -> No
     assert words[:4] == ["--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--kill-on-bad-exit=0"]
 
 
-def test_every_word_reaches_the_run_as_it_was_typed_and_the_budget_ends_before_the_job(tmp_path: Path) -> None:
+def test_every_word_reaches_the_run_and_the_budget_ends_before_the_job(tmp_path: Path) -> None:
     folder = tmp_path / "it's a $(touch planted) folder"
     folder.mkdir()
     typed = ["run", "--models", "vit", "--out", "a 'b' $HOME `c` \\ \u00e9", "--", "-k", "naive and not (x)"]
@@ -75,7 +75,7 @@ def test_every_word_reaches_the_run_as_it_was_typed_and_the_budget_ends_before_t
     assert 4 * 3600 - 300 - 30 < int(budget.removesuffix("s")) <= 4 * 3600 - 300, "an older SLURM does not say it"
 
 
-def test_a_training_has_a_task_for_each_gpu_and_is_queued_again_where_it_was_told_to_stop(tmp_path: Path) -> None:
+def test_a_training_has_a_task_for_each_gpu_and_is_queued_again(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     script = printed(*JOB, "--nodes", "2", "--", "train.py", "--checkpoint-every", "30m", cwd=tmp_path)
     assert "#SBATCH --ntasks-per-node=4\n" in script

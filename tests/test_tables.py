@@ -95,7 +95,7 @@ def test_the_best_measured_settings_stand_beside_appendix_j(measured: str) -> No
     assert (found[0]["measured_mbs"], found[0]["measured_gas"]) == (4, 64)
 
 
-def test_beside_the_paper_and_predictions_stands_the_micro_batch_of_the_authors_clock(tmp_path: Path) -> None:
+def test_the_micro_batch_of_the_authors_clock_stands_beside_the_papers(tmp_path: Path) -> None:
     known: dict[str, Any] = {"micro_batch": 2, "authors_micro_batch": 16, "true_days": 25.0}
     one = record("pythia-1b", "free_lunch+zero_1", 18.0, **known)
     assert [one.derived.authors_days, one.derived.true_days] == pytest.approx([18, 25])

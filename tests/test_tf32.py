@@ -105,7 +105,7 @@ def test_tf32_is_turned_on_and_off_in_products_and_convolutions_alike() -> None:
 
 @pytest.mark.skipif(not any(Path("/dev").glob("nvidia[0-9]*")), reason="needs a GPU")
 @pytest.mark.parametrize("asked", [True, False])
-def test_products_on_a_gpu_that_has_tf32_drop_what_it_has_no_bits_for_only_where_asked(asked: bool) -> None:
+def test_products_drop_what_tf32_has_no_bits_for_only_where_asked(asked: bool) -> None:
     import torch
 
     from repro.measure.engine import runs_tf32

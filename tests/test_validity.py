@@ -89,7 +89,7 @@ def test_others_on_the_cpus_of_a_cpu_are_a_note_beside_its_answer() -> None:
 
 
 @pytest.mark.parametrize(("recipe_and_settings", "does_fit"), [(SMALL, None), (LARGE, False)])
-def test_a_hosts_memory_that_ran_out_settles_what_the_papers_hosts_could_not_hold_either(
+def test_a_hosts_memory_settles_what_the_papers_hosts_could_not_hold_either(
     recipe_and_settings: tuple[str, str], does_fit: bool | None
 ) -> None:
     found = left("out_of_memory", *recipe_and_settings, host_ran_out=True)

@@ -14,7 +14,7 @@ from repro.verify.order import RESERVE
 from tests.command_line import answer, refusal, repro
 
 
-def test_the_list_stays_within_its_budget_with_a_dated_price_and_a_command_for_each_run() -> None:
+def test_the_list_stays_within_its_budget_with_a_price_and_command_a_run() -> None:
     found = answer("verify", "--budget", "20")
     assert 15 < sum(row["cost_usd"] for row in found["rows"]) <= 20
     assert found["answer"].startswith(f"Spend 19.97 USD on these {len(found['rows'])} runs: they decide about ")
