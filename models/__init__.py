@@ -2,22 +2,41 @@
 paper: the lab report's GAN, further sizes of Pythia and ConvNeXt, and models of one's own."""
 
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 
 from repro.console import UserError, suggest_names
 
-from . import convnext, custom, gan, mamba, pythia, roberta, specification, vit
+from . import custom, specification
 from .recipe import Recipe, Scale
 
-_PAPERS = (pythia, roberta, mamba, convnext, vit)
-_OF_PAPER = [recipe for family in _PAPERS for recipe in family.RECIPES]
-_ALL = {(recipe.id, recipe.scale): recipe for recipe in (*_OF_PAPER, *gan.RECIPES, *pythia.OTHERS, *convnext.OTHERS)}
-IDS: tuple[str, ...] = tuple(dict.fromkeys(recipe.id for recipe in _OF_PAPER))
-PYTHIAS: tuple[Recipe, ...] = tuple(recipe for recipe in pythia.RECIPES if recipe.scale == "paper")
-NAMES: tuple[str, ...] = tuple(_ALL[id, "paper"].name for id in IDS)  # as the paper spells them
-# Run only on request; the paper has no cell of them.
-OTHERS: tuple[str, ...] = ("gan", "pythia-1.4b", "pythia-70m", "pythia-12b", "convnext-l", "convnext-b")
-TRACED: tuple[str, ...] = (*IDS, "pythia-1.4b")  # can be predicted: their traces are shipped
-MODULES: tuple[str, ...] = tuple(dict.fromkeys(each.module for each in _ALL.values() if each.module))
+# Each recipe's family: the module here that has it, imported when one of its recipes is asked for. First the paper's.
+_OF_PAPER = {f"pythia-{size}": "pythia" for size in ("160m", "410m", "1b", "2.8b", "6.9b")}
+_OF_PAPER |= {id: id for id in ("roberta", "mamba", "convnext", "vit")}
+_OTHERS = {"gan": "gan"} | {f"pythia-{size}": "pythia" for size in ("1.4b", "70m", "12b")}
+_OTHERS |= {"convnext-l": "convnext", "convnext-b": "convnext"}
+IDS = tuple(_OF_PAPER)
+PYTHIAS = tuple(id for id, family in _OF_PAPER.items() if family == "pythia")
+OTHERS = tuple(_OTHERS)  # run only on request; the paper has no cell of them
+TRACED = (*IDS, "pythia-1.4b")  # can be predicted: their traces are shipped
+
+
+@cache
+def _recipes(family: str) -> dict[tuple[str, Scale], Recipe]:
+    """Return the recipes of a family, by id and scale."""
+    found: tuple[Recipe, ...] = import_module(f".{family}", __name__).RECIPES
+    return {(recipe.id, recipe.scale): recipe for recipe in found}
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the names of the paper's nine, as the paper spells them."""
+    return tuple(find(id).name for id in IDS)
+
+
+def modules() -> tuple[str, ...]:
+    """Return the modules of other packages that the models need."""
+    return tuple(dict.fromkeys(module for id in (*IDS, *OTHERS) if (module := find(id).module)))
 
 
 def typed(text: str) -> str:
@@ -30,9 +49,10 @@ def find(id: str, scale: Scale = "paper") -> Recipe:
     """Return the recipe of this id. Raise UserError, which lists all ids, for an unknown one."""
     if (of_ones_own := custom.find(id, scale)) is not None:
         return of_ones_own
-    if id not in (*IDS, *OTHERS):
-        raise UserError(_unknown(id, (*IDS, *OTHERS)))
-    return _ALL[id, scale]
+    families = _OF_PAPER | _OTHERS
+    if id not in families:
+        raise UserError(_unknown(id, (*families,)))
+    return _recipes(families[id])[id, scale]
 
 
 def listed(text: str | None, check: Callable[[str], Recipe] = find) -> tuple[str, ...]:

@@ -60,9 +60,7 @@ def _build(shape: Shape) -> nn.Module:
     )
 
 
-def _recipe(
-    scale: Scale, shape: Shape, size: int, batch_size: int, id: str = "convnext", name: str = "ConvNeXt"
-) -> Recipe:
+def _recipe(scale: Scale, shape: Shape, size: int, batch_size: int, id: str, name: str) -> Recipe:
     return Recipe(
         id=id,
         scale=scale,
@@ -87,19 +85,17 @@ def _recipe(
 
 
 _TINY = Shape(depths=(1, 1, 1, 1), widths=(16, 32, 48, 64), classes=100)
-RECIPES = (
-    _recipe(
-        "paper", Shape(depths=(3, 3, 27, 3), widths=(256, 512, 1024, 2048), classes=21_841), size=224, batch_size=4096
-    ),
-    _recipe("tiny", _TINY, size=64, batch_size=16),
-)
 
 
-def _other(id: str, name: str, narrowest: int) -> tuple[Recipe, Recipe]:
-    """Return a recipe at the paper's scale and its tiny version; stages double their width."""
+def _recipes(id: str, name: str, narrowest: int) -> tuple[Recipe, Recipe]:
+    """Return the recipe at the paper's scale and its tiny version; stages double their width."""
     widths = tuple(narrowest << stage for stage in range(4))
     shape = Shape((3, 3, 27, 3), widths, classes=21_841)
     return _recipe("paper", shape, 224, 4096, id, name), _recipe("tiny", _TINY, 64, 16, id, name)
 
 
-OTHERS = (*_other("convnext-l", "ConvNeXt-L", 192), *_other("convnext-b", "ConvNeXt-B", 128))
+RECIPES = (
+    *_recipes("convnext", "ConvNeXt", 256),
+    *_recipes("convnext-l", "ConvNeXt-L", 192),
+    *_recipes("convnext-b", "ConvNeXt-B", 128),
+)

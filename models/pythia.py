@@ -112,9 +112,7 @@ RECIPES = (
     *_recipes("pythia-1b", "Pythia-1B", TextShape(16, 2048, 8, _VOCABULARY), 3e-4, "bf16"),
     *_recipes("pythia-2.8b", "Pythia-2.8B", TextShape(32, 2560, 32, _VOCABULARY), 1.6e-4, "fp16"),
     *_recipes("pythia-6.9b", "Pythia-6.9B", TextShape(32, 4096, 32, vocabulary=50_432), 1.2e-4, "fp16"),
-)
-# The paper has no cell of them.
-OTHERS = (
+    # The paper has no cell of these.
     *_recipes("pythia-1.4b", "Pythia-1.4B", TextShape(24, 2048, 16, _VOCABULARY), 2e-4, "fp16"),
     *_recipes("pythia-70m", "Pythia-70M", TextShape(6, 512, 8, _VOCABULARY), 1e-3, "fp16"),
     *_recipes("pythia-12b", "Pythia-12B", TextShape(36, 5120, 40, vocabulary=50_688), 1.2e-4, "fp16"),

@@ -22,8 +22,7 @@ from ..run.verdict import Verdict, comparable_with_cell, explain, judge_tables
 from .working import Missing, SourceRow, Working, count, fact, mean, shown
 
 RUN = f"{command()} --gpus all"
-_PYTHIA = tuple(recipe.id for recipe in models.PYTHIAS)
-_SEARCH = f"{RUN} --models {','.join(_PYTHIA)} --methods all"
+_SEARCH = f"{RUN} --models {','.join(models.PYTHIAS)} --methods all"
 
 
 @dataclass(frozen=True)
@@ -181,13 +180,13 @@ def _searched(measured: Measurements, counts: Sequence[int]) -> _Searched:
     if measured.origin == "released" and measured.clock == "true" and measured.records:
         raise Missing("the authors' raw results have no true days")
     there = {(search.recipe, search.device, search.count): search for search in measured.searches}
-    devices = tuple(dict.fromkeys(device for recipe, device, _ in there if recipe in _PYTHIA))
+    devices = tuple(dict.fromkeys(device for recipe, device, _ in there if recipe in models.PYTHIAS))
     if not devices:
         raise _nothing_counts(measured.records, _SEARCH)
     cells = {
         device: [
             there.get((id, device, count)) or Search(id, "paper", device, count, 1, None, (), measured.clock)
-            for id in _PYTHIA
+            for id in models.PYTHIAS
             for count in counts
         ]
         for device in devices

@@ -25,7 +25,7 @@ from ..machine import environment, support
 from ..machine.devices import Device, gpu_of
 from ..machine.environment import Environment
 from ..machine.imports import Imports, complaint
-from ..machine.stack import PRELOADED, trial_environment
+from ..machine.stack import preloaded, trial_environment
 from ..measure.interleaving import Scheduler
 from ..measure.jobs import SEED
 from ..measure.launcher import ForkServer, ServerDiedError
@@ -339,4 +339,4 @@ def _modules(trials: Iterable[Trial]) -> list[str]:
             prefixes.add("deepspeed")
         if support.compiles(recipe, settings):
             prefixes |= {"torch._dynamo", "torch._inductor"}
-    return [module for module in PRELOADED if module.startswith(tuple(prefixes))]
+    return [module for module in preloaded() if module.startswith(tuple(prefixes))]

@@ -23,20 +23,22 @@ from .build_cache import build_cache, is_awkward, packaged_compiler
 from .devices import Device
 from .host import instructions
 
-# Everything that trials import: a trial forked from a process that has loaded it starts in milliseconds.
-PRELOADED = (
-    "torch._dynamo",
-    "torch._inductor.compile_fx",
-    "torch._inductor.lowering",
-    "torch.distributed.fsdp",
-    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
-    "torch.distributed.fsdp.sharded_grad_scaler",
-    *models.MODULES,
-    "transformers.loss.loss_utils",
-    "deepspeed",
-    "deepspeed.runtime.zero.stage3",
-    "deepspeed.runtime.zero.muon.muon_optimizer",
-)
+
+def preloaded() -> tuple[str, ...]:
+    """Return all that trials import: a trial forked from a process that has loaded it starts in milliseconds."""
+    return (
+        "torch._dynamo",
+        "torch._inductor.compile_fx",
+        "torch._inductor.lowering",
+        "torch.distributed.fsdp",
+        "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
+        "torch.distributed.fsdp.sharded_grad_scaler",
+        *models.modules(),
+        "transformers.loss.loss_utils",
+        "deepspeed",
+        "deepspeed.runtime.zero.stage3",
+        "deepspeed.runtime.zero.muon.muon_optimizer",
+    )
 
 
 def declare_torchvision_operators() -> None:

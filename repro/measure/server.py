@@ -224,12 +224,12 @@ def run_job(job: Job, client: Connection) -> list[RankOutcome]:
     return [rank.outcome for rank in ranks]
 
 
-def serve(client: Connection, modules: Sequence[str] = stack.PRELOADED) -> None:
-    """Preload `modules`, send why the stack does not import (empty where it does), which of them do not, and what was
-    imported; then run one job after another until the client has gone."""
+def serve(client: Connection, modules: Sequence[str] = ()) -> None:
+    """Preload `modules`, or all that a trial may need; send why the stack does not import (empty where it does), which
+    of them do not, and what was imported; then run one job after another until the client has gone."""
     adopt_orphans()
     try:
-        broken = stack.preload(modules)
+        broken = stack.preload(modules or stack.preloaded())
         importlib.import_module("psutil")  # needed to end what a job leaves behind
     except Exception as error:
         client.send((f"{_line(error)}\n{traceback.format_exc()}", {}, None))
@@ -245,5 +245,5 @@ def serve(client: Connection, modules: Sequence[str] = stack.PRELOADED) -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(EOFError, ConnectionError):  # the client has gone
-        serve(Connection(int(sys.argv[1])), modules=sys.argv[3:] or stack.PRELOADED)
+        serve(Connection(int(sys.argv[1])), sys.argv[3:])
     shutil.rmtree(sys.argv[2], ignore_errors=True)  # its temporary files: the client may have been killed

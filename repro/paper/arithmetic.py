@@ -15,7 +15,7 @@ from ..models.recipe import Precision, Recipe
 from .gpus import Gpu, by_name, peak_flops
 from .tables import AtPlace, Cell, Place, Table, analytic_peaks, cells, original_trainings, training_compute
 
-PYTHIA = tuple(recipe.name for recipe in models.PYTHIAS)  # as the paper spells them
+PYTHIA = tuple(models.find(id).name for id in models.PYTHIAS)  # as the paper spells them
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def by_place(table: Table) -> Mapping[Place, Cell]:
 
 def recipe_of(model: str) -> Recipe:
     """Return the recipe at the paper's scale for the paper's name of a model. Raise KeyError for another name."""
-    return models.find(dict(zip(models.NAMES, models.IDS, strict=True))[model])
+    return models.find(dict(zip(models.names(), models.IDS, strict=True))[model])
 
 
 def training_flops(recipe: Recipe) -> float:

@@ -55,5 +55,5 @@ def measured(cell: Cell) -> MeasuredDays | None:
 
 
 def _check(row: CsvRow) -> None:
-    row.choice("model", models.NAMES)
+    row.choice("model", models.names())
     row.choice("gpu", list(paper_gpus()))

@@ -186,7 +186,7 @@ def settings_by_place() -> Mapping[Place, PublishedSettings]:
 @read_once
 def printed_recipes() -> Mapping[str, PrintedRecipe]:
     """Return the rows of Table 3, by model. Raise UserError if the file is broken or lacks a model."""
-    return read_csv(PrintedRecipe, "table3.csv", ("model",), _known_model, models.NAMES)
+    return read_csv(PrintedRecipe, "table3.csv", ("model",), _known_model, models.names())
 
 
 def _check_place(row: CsvRow, gpus: int, seen: dict[Hashable, int]) -> None:
@@ -275,7 +275,7 @@ def analytic_peaks() -> Mapping[str, AnalyticPeaks]:
 
 
 def _known_model(row: CsvRow) -> None:
-    row.choice("model", models.NAMES)
+    row.choice("model", models.names())
 
 
 @dataclass(frozen=True)

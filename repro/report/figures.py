@@ -272,7 +272,7 @@ _TRUE, _PRINTED = DaysAsked(), DaysAsked("printed")
 def _costs() -> list[Figure]:
     """Return figures 7, 12 and 13: costs of the machine and of an experiment, for one model and for all."""
     one, machine, experiment = "Pythia-1B", "the machine", "an experiment"
-    days = {(model, _TRUE): _of_paper(model, _TRUE) for model in models.NAMES}
+    days = {(model, _TRUE): _of_paper(model, _TRUE) for model in models.names()}
     days[one, _PRINTED] = _of_paper(one, _PRINTED)
 
     def panel(title: str, model: str, of: str, asked: DaysAsked = _TRUE) -> Panel:
@@ -298,7 +298,7 @@ def _costs() -> list[Figure]:
         for asked in (_TRUE, _PRINTED)
         for of in (machine, experiment)
     ]
-    of_all = {of: [panel(model, model, of) for model in models.NAMES] for of in (machine, experiment)}
+    of_all = {of: [panel(model, model, of) for model in models.names()] for of in (machine, experiment)}
     return [
         Figure("7", f"Cost against days, {one}", says, of_one),
         Figure(
@@ -380,7 +380,7 @@ def _methods(searches: Sequence[Search]) -> Figure:
     for title, counts in (("1 GPU", COUNTS[:1]), ("2 or more GPUs", COUNTS[1:])):
         rows = [
             Row(model, _least_published([(model, gpu, count) for count in counts]), gpu)
-            for model in models.NAMES
+            for model in models.names()
             for gpu in paper_gpus()
         ]
         panels.append(Panel("published", title, "fields", "model", "GPU", rows, "Tables 1 and 4, Appendix J"))

@@ -45,7 +45,7 @@ from .trace import TOKENS, batch, data_checks, interpolation, is_sequential, mak
 _CAUSAL_HALVES, _RECOMPUTES = 0.5, 4 / 5  # what `classify` leaves out and adds of fused attention
 _SAME_LOSS = 1e-3  # relative
 _TORCH = str(Path(torch.__file__).parent)
-_PRINTED = {name.lower() for name in models.NAMES}
+_PRINTED = {name.lower() for name in models.names()}
 
 
 def describe(asked: Specification) -> tuple[CustomModel, dict[str, str]]:
