@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -119,6 +120,9 @@ def say(line: object) -> None:
     """Print a line to stderr at once. Characters from user input or files that would break the line or control the
     terminal are escaped."""
     print(f"repro: {visible(str(line))}", file=sys.stderr, flush=True)
+
+
+say_once = cache(say)  # in a process: what many parts of it find
 
 
 _GAP = 2  # characters between columns

@@ -6,60 +6,45 @@ As a program, for locks/install.sh --repair, it hashes every file and prints the
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import os
 import re
 import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 KERNELS = ("flash-attn", "mamba-ssm", "causal-conv1d")  # a stack's lock may pin them, kernels.lock installs them
+_GONE = "is gone"
 
 
-@dataclass(frozen=True)
-class Damage:
-    """The first difference of a package from what was installed; `missing` where files are gone."""
-
-    package: str
-    what: str
-    missing: bool = False
-
-
-class _Row(NamedTuple):
-    """A file in a package's RECORD: its `name` there, size and digest."""
-
-    package: str
-    name: str
-    size: int
-    digest: str
-
-
-def damages(imported: Collection[str] = (), thoroughly: bool = False) -> dict[str, Damage]:
-    """Return this Python's damaged packages by name: those that a lock brought and that are gone, and those with a file
-    of another size than its RECORD says, or `thoroughly` of another content. Of files that were `imported` the content
-    is compared, and no other file is looked at."""
+def damages(imported: Collection[str] = (), thoroughly: bool = False) -> dict[str, str]:
+    """Return this Python's damaged packages, each with what is wrong: those that a lock brought and that are gone, and
+    those with a file of another size than its RECORD says. Of files that were `imported`, or `thoroughly` of all, the
+    content is compared, too."""
     records = dict(_records())
-    found = {
-        name: Damage(name, "it has no RECORD" if installed(name) else "all of it is gone", missing=True)
-        for name in sorted(installed_locks() - records.keys())
-    }
-    rows: dict[str, list[_Row]] = {}  # several packages may bring the same file: any of them may be right
+    found = {name: "its RECORD is gone" if installed(name) else f"all of it {_GONE}" for name in installed_locks()}
+    found = {name: found[name] for name in sorted(found.keys() - records.keys())}
+    claims: dict[str, list[tuple[str, str, str, str]]] = {}  # several packages may bring the same file
     for package, (folder, record) in records.items():
         if "/direct_url.json," in record:
-            found[package] = Damage(package, "it was installed from a folder or an address of its own")
-        for row in _rows(package, record):
-            rows.setdefault(f"{folder}/{row.name}", []).append(row)
-    imported = {*imported}
-    for path, claims in rows.items():
-        if imported and path not in imported:
-            continue
-        if (what := _difference(path, claims, thoroughly or path in imported)) is not None:
-            package, missing = claims[0].package, what != "was changed"
-            found.setdefault(package, Damage(package, f"{claims[0].name} {what}", missing))
+            found[package] = "it was installed from a folder or an address of its own"
+        for name, digest, size in (row for row in csv.reader(record.splitlines()) if len(row) == 3):
+            # "../" are scripts, which nothing imports
+            if size and digest.startswith("sha256=") and not name.startswith(("../", "/")):
+                claims.setdefault(f"{folder}/{name}", []).append((package, name, digest, size))
+    hashed = {*imported}
+    for path, rows in claims.items():
+        if what := _difference(path, {row[2:] for row in rows}, thoroughly or path in hashed):
+            package, name, *_ = rows[0]
+            found.setdefault(package, f"{name} {what}")
     return found
+
+
+def missing(damages: Mapping[str, str]) -> list[str]:
+    """Return the packages of which something is gone: what imports them fails."""
+    return [package for package, what in damages.items() if what.endswith(_GONE)]
 
 
 def _records() -> Iterator[tuple[str, tuple[str, str]]]:
@@ -78,34 +63,24 @@ def _records() -> Iterator[tuple[str, tuple[str, str]]]:
             yield package, (str(distribution.locate_file("")), text)
 
 
-def _rows(package: str, record: str) -> Iterator[_Row]:
-    """Yield the files in a RECORD, but for scripts, which nothing imports."""
-    for line in record.split("\n"):
-        name, _, rest = line.rpartition(",sha256=")
-        digest, _, size = rest.strip().partition(",")
-        if name.startswith('"'):
-            name = name[1:-1].replace('""', '"')
-        if name and size.isdecimal() and not name.startswith(("../", "/")):
-            yield _Row(package, name, int(size), digest)
-
-
-def _difference(path: str, claims: list[_Row], by_content: bool) -> str | None:
-    """Describe how a file differs from all that RECORDs say of it; None where it is as one of them says."""
+def _difference(path: str, claims: Collection[tuple[str, str]], by_content: bool) -> str | None:
+    """Describe how a file differs from every (digest, size) that a RECORD has of it; None where it is as one says."""
     try:
-        size = os.stat(path).st_size
+        size = str(os.stat(path).st_size)
         digest = _digest(path) if by_content else None
     except (FileNotFoundError, NotADirectoryError):
-        return "is gone"
+        return _GONE
     except OSError as error:
-        return error.strerror or "cannot be read"
-    same = any(size == row.size and digest in (None, row.digest) for row in claims)
+        return f"cannot be read ({error.strerror})"
+    same = any(size == there and digest in (None, recorded) for recorded, there in claims)
     return None if same else "was changed"
 
 
 def _digest(path: str) -> str:
+    """Return the hash of a file as a RECORD writes it."""
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+    return f"sha256={base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 
 def installed_locks() -> set[str]:
@@ -153,13 +128,13 @@ def installed(package: str) -> str | None:
         return None
 
 
-def summary(damages: Mapping[str, Damage]) -> str | None:
+def summary(damages: Mapping[str, str]) -> str | None:
     """Describe damaged packages in one line, with the command that repairs them; None where there are none."""
     if not damages:
         return None
-    first, *rest = sorted(damages.values(), key=lambda each: not each.missing)
-    others = f" (and {len(rest)} more packages)" if rest else ""
-    return f"{first.package}{others} is not as it was installed in {sys.prefix}: {first.what}; {way_to_install()}"
+    first = next(iter(missing(damages)), next(iter(damages)))
+    others = f" (and {len(damages) - 1} more packages)" if len(damages) > 1 else ""
+    return f"{first}{others} is not as it was installed in {sys.prefix}: {damages[first]}; {way_to_install()}"
 
 
 if __name__ == "__main__":

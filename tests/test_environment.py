@@ -47,61 +47,42 @@ def outside_of_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REPRO_IMAGE", raising=False)
 
 
-@pytest.mark.parametrize("on_gpus", [True, False])
 @pytest.mark.parametrize("file", ["requirements.lock", "locks/volta.lock", "locks/cpu.lock", "locks/paper.lock"])
-def test_all_pins_installed_are_the_lock_wherever_it_runs(file: str, on_gpus: bool) -> None:
-    found = environment.lock(pins(file) | {"beside-the-lock": "1.0"}, on_gpus)
+def test_all_pins_installed_are_the_lock(file: str) -> None:
+    found = environment.lock(pins(file) | {"beside-the-lock": "1.0"})
     assert found == environment.Lock(file, hashlib.sha256((ROOT / file).read_bytes()).hexdigest(), True, {})
 
 
-@pytest.mark.parametrize(
-    ("file", "on_gpus"), [("requirements.lock", True), ("locks/volta.lock", True), ("locks/cpu.lock", False)]
-)
-def test_every_difference_is_listed_and_then_it_is_not_the_lock(file: str, on_gpus: bool) -> None:
+@pytest.mark.parametrize("file", ["requirements.lock", "locks/volta.lock", "locks/cpu.lock", "locks/paper.lock"])
+def test_every_difference_is_listed_and_then_it_is_not_the_lock(file: str) -> None:
     locked = pins(file)
-    installed = locked | {"torch": "2.3.1"}
+    installed = locked | {"torch": "2.3.99"}
     del installed["timm"]
-    found = environment.lock(installed, on_gpus)
+    found = environment.lock(installed)
     assert (found.file, found.is_the_lock) == (file, False)
     assert found.differences == {
-        "torch": {"lock": locked["torch"], "installed": "2.3.1"},
+        "torch": {"lock": locked["torch"], "installed": "2.3.99"},
         "timm": {"lock": locked["timm"], "installed": None},
     }
 
 
 @pytest.mark.parametrize("folder", ["text", "vision"])
-def test_a_stack_of_ones_own_is_compared_with_the_lock_of_gpus_there_and_with_that_of_a_cpu_elsewhere(
-    folder: str,
-) -> None:
+def test_a_custom_stack_is_compared_with_the_nearest_lock(folder: str) -> None:
     kept = environment.read(ROOT / "results" / "h100" / folder)
     assert kept is not None
     assert kept.packages is not None
-    assert kept.gpus
-    on_gpus, on_cpu = (environment.lock(kept.packages, here) for here in (True, False))
-    assert (on_gpus.file, on_cpu.file) == ("requirements.lock", "locks/cpu.lock")
-    assert "torch" not in on_gpus.differences, "the H100's torch, 2.11.0, is the lock's"
-    assert on_cpu.differences["torch"]["installed"] == "2.11.0"
+    found = environment.lock(kept.packages)
+    assert found.file == "requirements.lock"
+    assert "torch" not in found.differences, "the H100's torch, 2.11.0, is the lock's"
 
 
-@pytest.mark.parametrize("on_gpus", [True, False])
-def test_in_an_image_a_stack_is_compared_with_the_images_own_lock(
-    on_gpus: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REPRO_IMAGE", "paper")
-    found = environment.lock(pins("locks/paper.lock") | {"timm": "0.1"}, on_gpus)
-    assert (found.file, list(found.differences)) == ("locks/paper.lock", ["timm"])
-
-
-@pytest.mark.parametrize("on_gpus", [True, False])
-def test_without_a_lock_there_is_none_to_compare_with(
-    on_gpus: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_lock_there_is_none_to_compare_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "DATA", tmp_path)
-    assert environment.lock({"torch": "2.0.0"}, on_gpus) == environment.Lock()
+    assert environment.lock({"torch": "2.0.0"}) == environment.Lock()
 
 
 def test_nothing_installed_is_no_lock() -> None:
-    found = environment.lock({}, False)
+    found = environment.lock({})
     assert not found.is_the_lock
     assert all(difference["installed"] is None for difference in found.differences.values())
 
@@ -149,7 +130,7 @@ def test_a_run_is_described_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert datafile.from_json(Environment, json.loads(json.dumps(asdict(described)))) == described
     assert described.packages == packages
-    assert described.lock == environment.lock(packages, on_gpus=True)
+    assert described.lock == environment.lock(packages)
     assert (described.seed, described.options) == (7, {"gpus": 1})
     assert described.gpus == [RunGpu("unknown GPU (NVIDIA Something)", "NVIDIA Something", 2**34)]
     assert described.python == ".".join(map(str, sys.version_info[:3]))

@@ -21,7 +21,7 @@ from repro import datafile
 from repro.console import UserError
 from repro.machine import environment
 from repro.machine.environment import Environment
-from repro.machine.imports import Imported, Imports
+from repro.machine.packages import Imported, Imports
 from repro.machine.stack import process_environment
 from repro.report.markdown import markdown
 from repro.report.sections import compose
@@ -30,7 +30,7 @@ from repro.run.reading import read
 from tests.command_line import ROOT, record, repro, results_folder
 
 PRINT = (
-    "import json; from dataclasses import asdict; from repro.machine.imports import imports; "
+    "import json; from dataclasses import asdict; from repro.machine.packages import imports; "
     "print(json.dumps(asdict({})))"
 )
 FORK = '__version__ = "9.9"\n'
@@ -91,16 +91,6 @@ def test_what_is_installed_is_not_listed(venv: tuple[Path, Path]) -> None:
     fork(site, "flash_attn", '__version__ = "2.8"')
     distribution(site, "flash_attn", "2.8.3", "flash_attn")
     assert imports(python=python, first="import flash_attn").packages == {}
-
-
-def test_a_module_without_a_version_has_that_of_the_metadata_beside_it(venv: tuple[Path, Path], tmp_path: Path) -> None:
-    fork(tmp_path / "fork", "flash_attn", "")
-    distribution(tmp_path / "fork", "flash_attn", "2.8.3", "flash_attn")
-    shadow = tmp_path / "shadow"
-    shadow.mkdir()
-    distribution(shadow, "flash_attn", "0.1", "flash_attn")
-    found = imports(shadow, tmp_path / "fork", python=venv[0]).packages
-    assert {name: each.version for name, each in found.items()} == {"flash-attn": "2.8.3"}
 
 
 def test_a_fork_on_pythonpath_came_from_elsewhere_in_its_own_version(tmp_path: Path) -> None:
@@ -244,7 +234,7 @@ def described(*foreign: str, **variables: str) -> Environment:
 
 
 def test_the_lock_whose_packages_came_from_elsewhere_is_not_the_lock() -> None:
-    assert described().lock == environment.lock(pinned(), on_gpus=False)
+    assert described().lock == environment.lock(pinned())
     assert described().lock.is_the_lock
     lock = described("timm").lock
     reason = "timm was imported from elsewhere than the environment's site-packages"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from repro import console
 from repro.commands.devices import devices_and_counts
 from repro.console import UserError
 from repro.machine import nvml
@@ -280,7 +281,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch, **answers: Callable[..., object]) 
     stub = driver_of_a_machine_in_mig_mode()
     monkeypatch.setitem(sys.modules, "pynvml", stub)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    nvml._say_once.cache_clear()
+    console.say_once.cache_clear()
     names = {0: "NVIDIA A100-SXM4-80GB", 1: "NVIDIA Thor"}
     vars(stub).update(nvmlDeviceGetMigMode=lambda handle: [0, 0], nvmlDeviceGetName=names.__getitem__)
     vars(stub).update(answers)

@@ -799,10 +799,10 @@ def refused_to_measure(house: House, tmp_path: Path) -> str:
 
 IS_THE_LOCK = """
 import contextlib, json
-from repro.machine import environment, imports, packages
+from repro.machine import environment, packages
 with contextlib.suppress(ImportError):
     import stone
-found = environment.lock(packages.installed_packages(), False, changed=imports.imports().changed)
+found = environment.lock(packages.installed_packages(), packages.imports())
 print(json.dumps([found.is_the_lock, found.changed]))
 """
 

@@ -37,7 +37,7 @@ from repro.console import UserError
 from repro.machine import nvml
 from repro.machine.devices import Device
 from repro.machine.environment import read
-from repro.machine.imports import Imported, Imports
+from repro.machine.packages import Imported, Imports
 from repro.measure.trial import Bench
 from repro.models.recipe import Scale
 from repro.paper.gpus import find

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .. import files, installation
-from ..console import UserError, say
+from ..console import UserError
 from ..formats import are, path
 from ..machine import support
 from ..machine.build_cache import build_cache, wanted_cache
@@ -30,13 +30,10 @@ def add_out(parser: argparse.ArgumentParser, default: str) -> None:
 
 def check_packages(*more: str) -> None:
     """Check the packages that measuring needs besides the measured stack, and `more`. Raise UserError for missing ones,
-    for a cache in which compilers cannot work, and without a temporary folder. Print packages that were changed since
-    they were installed."""
+    for a cache in which compilers cannot work, and without a temporary folder."""
     damages = installation.damages() if installation.installed_locks() else {}
-    if line := installation.summary(damages):
-        if any(each.missing for each in damages.values()):
-            raise UserError(line)
-        say(line)
+    if installation.missing(damages):
+        raise UserError(installation.summary(damages) or "")
     needed = (*more, "tabulate", "psutil")
     missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
     if missing:

@@ -17,7 +17,7 @@ from pathlib import Path
 from .. import files
 from ..console import ROOT, UserError, cut, say
 from ..datafile import VALUE
-from ..installation import KERNELS, damages, normalised
+from ..installation import KERNELS, normalised
 from ..machine.build_cache import build_cache
 from ..machine.packages import TOOLS, installed_packages, matters
 
@@ -47,11 +47,6 @@ class Stack:
     packages: dict[str, str]
     key: str = ""
     lock: Path | None = None
-
-    @property
-    def changed(self) -> dict[str, str]:
-        """Return the packages that are not as installed; none of a stack that was built here: it is rebuilt."""
-        return {} if self.key else {name: damage.what for name, damage in damages().items()}
 
 
 def this_stack() -> Stack:

@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 
 from .. import files
-from ..console import UserError
+from ..console import UserError, say_once
 from ..machine import environment, support
 from ..machine.devices import Device, gpu_of
 from ..machine.environment import Environment
-from ..machine.imports import Imports, complaint
+from ..machine.packages import Imports, complaint
 from ..machine.stack import preloaded, trial_environment
 from ..measure.interleaving import Scheduler
 from ..measure.jobs import SEED
@@ -257,9 +257,7 @@ class Check:
     def _environment(self, arm: str) -> Environment:
         options = {"pairs": self.pairs, "trials": [asdict(trial) for trial in self.trials]}
         stack = self._stacks[arm]
-        return environment.describe(
-            self._devices, stack.packages, SEED, options, self._variables(arm), changed=stack.changed
-        )
+        return environment.describe(self._devices, stack.packages, SEED, options, self._variables(arm))
 
 
 @dataclass
@@ -292,7 +290,9 @@ class _Opened:
                 f"{self.stack}: {foreign}, which makes two stacks alike: unset PYTHONPATH, and take away what leads "
                 f"elsewhere, such as an editable install or a .pth file; what was measured is kept in {self.kept}"
             )
-        environment.keep(self.described.with_imports(imports), self.results.folder, self.results.append_line)
+        found = environment.keep(self.described.with_imports(imports), self.results.folder, self.results.append_line)
+        for package, what in found.lock.changed.items():
+            say_once(f"{self.stack}: {package} is not as it was installed: {what}")
         self.imports = imports
 
     @contextmanager

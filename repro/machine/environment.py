@@ -12,25 +12,23 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, datafile, files, installation
-from ..console import DATA, ROOT, UserError, cut, one_line, say
+from .. import __version__, datafile, files
+from ..console import DATA, ROOT, UserError, cut, one_line, say_once
 from ..formats import counted
 from . import build_cache, nvml, support
 from .devices import Device, capability_of
 from .host import Host, host
-from .imports import Imported, Imports, complaint, elsewhere
-from .packages import PACKAGES, image_target, matters
+from .packages import PACKAGES, Imported, Imports, complaint, elsewhere, image_target, matters
 from .stack import recorded_variables
 from .support import Stack
 
-_ON_GPUS, _ON_CPU = ("requirements.lock", "locks/volta.lock"), ("locks/cpu.lock",)  # what run_all.sh sets up
-_LOCKS = (*_ON_GPUS, *_ON_CPU, "locks/paper.lock", "locks/latest.lock")
+_LOCKS = ("requirements.lock", *(f"locks/{name}.lock" for name in ("volta", "cpu", "paper", "latest")))
 _UNKNOWN = "unknown"
 ELSEWHERE = " (elsewhere)"  # suffix of the version of a package that came from elsewhere
+_NOTHING = Imports()
 FILE, TRIALS = "environment.json", "trials.jsonl"
 _LINE = b'{"environment": '  # how a line of trials.jsonl begins that is no trial's
 
@@ -109,14 +107,6 @@ class Environment:
         known = self.versions or {}
         return ", ".join(f"{name} {known[name]}" for name in ("torch", "transformers", "timm") if name in known)
 
-    @property
-    def lock_of_its_stack(self) -> Lock:
-        """Return the recorded comparison with a lock. Versions before 0.5 compared a stack on GPUs with a CPU's lock
-        too: such a stack is compared again, with today's locks for GPUs."""
-        if not self.gpus or self.packages is None or self.lock.file not in _ON_CPU:
-            return self.lock
-        return lock(self.packages, True, self.imported)
-
     def with_imports(self, imports: Imports) -> Environment:
         """Return a copy that includes what the stack imported."""
         known = self.packages or {}
@@ -126,7 +116,7 @@ class Environment:
             self,
             packages=dict(sorted(packages.items())),
             imported=imports.packages,
-            lock=lock(packages, bool(self.gpus), imports.packages, self.lock.changed | imports.changed),
+            lock=lock(packages, imports),
         )
 
 
@@ -148,13 +138,10 @@ def describe(
     seed: int,
     options: dict[str, Any],
     variables: Mapping[str, str],
-    changed: Mapping[str, str] | None = None,
 ) -> Environment:
-    """Return the environment of this run. `variables` are those that trials get besides the inherited ones. `changed`
-    says of another Python's packages what changed since they were installed."""
+    """Return the environment of this run, as far as is known before anything is imported. `variables` are those that
+    trials get besides the inherited ones."""
     here = commit()
-    if changed is None:
-        changed = {name: damage.what for name, damage in installation.damages().items()}
     return Environment(
         repro=__version__,
         commit=here,
@@ -165,7 +152,7 @@ def describe(
         image=image_target(),
         image_digest=os.environ.get("REPRO_IMAGE_DIGEST") or None,  # an image cannot know its own
         tf32=support.tf32_allowed(capability_of(devices)),
-        lock=lock(packages, bool(devices), changed=changed),
+        lock=lock(packages),
         packages=dict(sorted(packages.items())),
         seed=seed,
         options=options,
@@ -227,32 +214,22 @@ def refuse_another(folder: Path, now: Environment, more: Collection[str] = ()) -
     pairs += [("driver", then.driver, now.driver), ("python", then.python, now.python)]
     pairs += [("repro", then.repro, now.repro)]  # another version may use a name for another thing
     pairs += [("the CPU", then.host.cpu, now.host.cpu), ("the GPU", _gpu_name(then), _gpu_name(now))]
-    if then.imported is not None and now.imported is not None:
-        pairs += _changes(then, now)
-    may_lack = [
+    may_lack: list[tuple[str, Any, Any]] = [  # older folders record less
         ("the number of cores", then.host.physical_cores, now.host.physical_cores),
         ("the number of usable CPUs", then.host.usable_cpus, now.host.usable_cpus),
         ("TF32", then.tf32, now.tf32),
     ]
-    pairs += [pair for pair in may_lack if None not in pair]  # older folders record less
+    if then.imported is not None and now.imported is not None:
+        old, new = then.lock.changed, now.lock.changed
+        intact = "as installed"
+        pairs += [(f"the set-up's {name}", old.get(name, intact), new.get(name, intact)) for name in {**old, **new}]
+        for name in then.imported.keys() & now.imported.keys():
+            digest, other = then.imported[name].sha256, now.imported[name].sha256
+            may_lack.append((f"the content of {name}", digest and digest[:8], other and other[:8]))
+    pairs += [pair for pair in may_lack if None not in pair]
     different = [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
     if different:
         raise UserError(f"{folder} holds another machine's or stack's trials ({different[0]}); name another with --out")
-
-
-def _changes(then: Environment, now: Environment) -> list[tuple[str, str | None, str | None]]:
-    """Return what differs between the files of two set-ups, both of which have imported theirs: packages that changed
-    since their installation, and the content of those from elsewhere."""
-    changed, imported = (then.lock.changed, now.lock.changed), (then.imported or {}, now.imported or {})
-    found: list[tuple[str, str | None, str | None]] = []
-    for name in sorted({*changed[0], *changed[1]}):
-        old, new = (each.get(name, "as installed") for each in changed)
-        found.append((f"the set-up's {name}", old, new))
-    for name in sorted(imported[0].keys() & imported[1].keys()):
-        before, after = (each[name].sha256 for each in imported)
-        if before is not None and after is not None:
-            found.append((f"the content of {name}", before[:8], after[:8]))
-    return found
 
 
 def keep(now: Environment, folder: Path, append: Callable[[bytes], None] | None = None) -> Environment:
@@ -285,46 +262,27 @@ def _gpu_name(environment: Environment) -> str:
     return environment.gpus[0].driver_name if environment.gpus else "none"  # a run has GPUs of one type
 
 
-def lock(
-    packages: dict[str, str],
-    on_gpus: bool,
-    imported: Mapping[str, Imported] | None = None,
-    changed: Mapping[str, str] = {},
-) -> Lock:
-    """Compare a stack with a lock: the one whose versions it has; else, in an image, the closest, which is the image's
-    own; else the closest of those that run_all.sh sets up for GPUs or for a CPU. The stack is the lock only if all
-    known imports came from where the lock is installed, and no package of it has `changed` since."""
-    found = _nearest(packages, on_gpus, changed)
-    reason = complaint(imported)
-    return found if reason is None else replace(found, is_the_lock=False, reason=reason)
+def lock(packages: dict[str, str], imports: Imports = _NOTHING) -> Lock:
+    """Compare a stack with the nearest lock: the one whose versions differ least. The stack is the lock only if all
+    imports came from where the lock is installed, and no package of it has changed since. An image has its own alone.
+    """
+    found = [_compared(name, packages, imports) for name in _LOCKS if (DATA / name).is_file()]
+    return min(found, key=lambda each: len(each.differences), default=Lock())
 
 
-def _nearest(packages: dict[str, str], on_gpus: bool, changed: Mapping[str, str]) -> Lock:
-    """Return the comparison of the versions with the lock that `lock` describes."""
-    compared = [found for name in _LOCKS if (found := _compared(name, packages, changed)) is not None]
-    exact = next((found for found in compared if not found.differences), None)
-    if exact is not None:
-        return exact
-    if image_target() is None:
-        compared = [found for found in compared if found.file in (_ON_GPUS if on_gpus else _ON_CPU)]
-    return min(compared, key=lambda found: len(found.differences), default=Lock())
-
-
-def _compared(name: str, packages: dict[str, str], changed: Mapping[str, str]) -> Lock | None:
-    """Compare the installed packages with one lock; None where the file is missing: an image has only its own."""
-    path = DATA / name
-    if not path.is_file():
-        return None
-    text = path.read_text()
+def _compared(name: str, packages: dict[str, str], imports: Imports) -> Lock:
+    text = (DATA / name).read_text()
     pins = dict(re.findall(r"^([a-z0-9][a-z0-9.-]*)==([^\s;\\]+)", text, re.MULTILINE))
     differences = {
         package: {"lock": version, "installed": packages.get(package)}
         for package, version in pins.items()
         if packages.get(package) != version
     }
-    changed = {package: what for package, what in changed.items() if package in pins.keys() - differences.keys()}
-    is_the_lock = not differences and not changed
-    return Lock(name, hashlib.sha256(text.encode()).hexdigest(), is_the_lock, differences, changed=changed)
+    unchanged = pins.keys() - differences.keys()
+    changed = {package: what for package, what in imports.changed.items() if package in unchanged}
+    reason = complaint(imports.packages)
+    is_the_lock = not (differences or changed or reason)
+    return Lock(name, hashlib.sha256(text.encode()).hexdigest(), is_the_lock, differences, reason, changed)
 
 
 # Variables by which a git hook, or a person, selects another repository than that of the folder.
@@ -339,40 +297,33 @@ def commit() -> str | None:
     if not (ROOT / ".git").exists():  # git would answer with a repository around this folder
         return None
     try:
-        found = _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*", seconds=5)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        _say_unknown(f"git does not answer ({one_line(error)})")
+        return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*", seconds=5).strip() or None
+    except UserError as error:
+        say_once(f"the commit of this checkout is not recorded, as {error}")
         return None
-    if found.returncode:
-        _say_unknown(f"git answers {cut((found.stderr.strip() or 'nothing').splitlines()[0])}")
-    return found.stdout.strip() or None
 
 
 def archive(file: Path) -> None:
     """Write the committed files of this checkout as a .tar.gz. Raise UserError where git does not."""
     if not (ROOT / ".git").exists():
         raise UserError(f"{ROOT} is no git checkout, of which an archive is made: take a clone")
+    _git("archive", "--format=tar.gz", "--output", str(file.absolute()), "HEAD", seconds=60)
+
+
+def _git(*words: str, seconds: float) -> str:
+    """Return what git prints of this checkout. Raise UserError where it fails."""
     try:
-        found = _git("archive", "--format=tar.gz", "--output", str(file.absolute()), "HEAD", seconds=60)
+        # git refuses another user's checkout, common in containers, as unsafe; but its code is what runs here anyway.
+        found = subprocess.run(
+            ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *words],
+            env={name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"git does not archive {ROOT} ({one_line(error)})") from None
+        raise UserError(f"git does not answer in {ROOT} ({one_line(error)})") from None
     if found.returncode:
-        raise UserError(f"git does not archive {ROOT}: {cut((found.stderr.strip() or 'no reason').splitlines()[0])}")
-
-
-def _git(*words: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    # git refuses another user's checkout, common in containers, as unsafe; but its code is what runs here anyway.
-    return subprocess.run(
-        ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *words],
-        env={name: value for name, value in os.environ.items() if name not in _OF_A_REPOSITORY},
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=seconds,
-    )
-
-
-@cache
-def _say_unknown(reason: str) -> None:
-    """Report an unknown commit once in a process: each part of a check describes its environment."""
-    say(f"the commit of this checkout is not recorded, as {reason}")
+        raise UserError(f"git fails in {ROOT}: {cut((found.stderr.strip() or 'no reason').splitlines()[0])}")
+    return found.stdout

@@ -10,11 +10,10 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..console import UserError, say
+from ..console import UserError, say_once
 from ..paper.gpus import find
 from .devices import Device, Unusable, mask, may_name
 from .host import host
@@ -40,17 +39,14 @@ def visible_devices() -> list[Device]:
         reasons = "; ".join(each.reason for each in unusable)
         raise UserError(f"{reasons}; or set CUDA_VISIBLE_DEVICES= to run on the CPU")
     for each in unusable:
-        _say_once(f"{each.reason}; it is left out")
+        say_once(f"{each.reason}; it is left out")
     for device in chosen:
         if device.memory_source:
-            _say_once(
+            say_once(
                 f"the driver does not report the memory of GPU {device.number} ({device.driver_name}): taken are "
                 f"{device.memory_source}, {device.memory_bytes / 2**30:.1f} GiB"
             )
     return chosen
-
-
-_say_once = cache(say)
 
 
 def _all_devices() -> tuple[list[Device], list[Unusable]]:

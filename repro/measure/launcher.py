@@ -21,7 +21,7 @@ from repro import files
 from repro.formats import duration, end_of
 from repro.machine.build_cache import clean_build_caches
 from repro.machine.host import host, oom_kills
-from repro.machine.imports import Imports
+from repro.machine.packages import Imports
 from repro.machine.stack import process_environment
 
 from ..machine.processes import MARK, end_with, kill_marked

@@ -29,7 +29,7 @@ from repro.console import ROOT, one_line
 from repro.formats import end_of
 from repro.machine import host, nvml, stack
 from repro.machine.host import no_more_processes, process_limit
-from repro.machine.imports import imports
+from repro.machine.packages import imports
 
 from ..machine.processes import adopt_orphans, end_with, go_on_without_parent
 from ..models import custom

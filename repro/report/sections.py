@@ -397,7 +397,7 @@ def _facts(reading: Reading) -> list[tuple[str, str]]:
     commits = list(dict.fromkeys(record.commit for record in reading.records if record.commit))
     commit = ", ".join(commits) if len(commits) > 1 else found.commit or "unknown"
     commit = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", commit)  # a whole hash breaks on a phone
-    host, lock, packages = found.host, found.lock_of_its_stack, found.versions or {}
+    host, lock, packages = found.host, found.lock, found.versions or {}
     facts = {
         "GPUs": tallied(gpu.name for gpu in found.gpus or []),
         "driver": found.driver,

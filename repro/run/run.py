@@ -16,8 +16,7 @@ from ..console import UserError, say
 from ..formats import counted
 from ..machine import environment, support
 from ..machine.devices import Device, every_device, gpu_of
-from ..machine.imports import Imports
-from ..machine.packages import installed_packages
+from ..machine.packages import Imports, installed_packages
 from ..machine.stack import trial_environment
 from ..measure.jobs import SEED
 from ..measure.launcher import ForkServer, ServerDiedError, StackError
@@ -122,14 +121,11 @@ class Run:
         if imports is None or imports is self._imports:
             return
         self._imports = imports
-        known = self.environment.lock.changed
         self.environment = self.environment.with_imports(imports)
         self._keep_environment()
         if reason := self.environment.lock.reason:
             say(f"{reason}: what is measured is not a lock's stack, as {environment.FILE} records")
-        changed = self.environment.lock.changed.items()
-        edited = {name: installation.Damage(name, what) for name, what in changed if name not in known}
-        if line := installation.summary(edited):
+        if line := installation.summary(self.environment.lock.changed):
             say(line)
 
     def end(self, code: int) -> None:
