@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,18 @@ from repro.measure.rank import STACK_STARTED, Rank
 from repro.paper.settings import Settings
 
 NEVER = 10_000.0  # seconds: longer than any test
+
+
+def changed_engines(change: Callable[[Any], None]) -> None:
+    """Have each engine that this rank builds from now on changed by `change`."""
+    building = engine.build
+
+    def build(*given: Any, **named: Any) -> engine.Engine:
+        built = building(*given, **named)
+        change(built)
+        return built
+
+    engine.build = build
 
 
 def answer(rank: Rank, value: Any) -> Any:
@@ -214,10 +227,8 @@ def hoarding(rank: Rank, phase: str, micro_batch: int, starting: int, adding: in
     at no more than `adding`."""
     if micro_batch > starting:
         raise MemoryError
-    engine_build = engine.build
 
-    def build(*given: Any, **named: Any) -> engine.Engine:
-        built: Any = engine_build(*given, **named)
+    def change(built: Any) -> None:
         micro_step, update = built.micro_step, built.update
         updates: list[None] = []
 
@@ -227,10 +238,8 @@ def hoarding(rank: Rank, phase: str, micro_batch: int, starting: int, adding: in
             return micro_step(batch, reduce)
 
         built.micro_step, built.update = adds, lambda: updates.append(update())
-        return built
 
-    patched: Any = engine
-    patched.build = build
+    changed_engines(change)
     return getattr(phases, phase)(rank, micro_batch=micro_batch, **arguments)
 
 

@@ -38,7 +38,7 @@ def train(
     """Train for so many steps of two micro-steps, each on other data, at the peak learning rate. Dropout is off: chance
     would fall otherwise in a compiled model. The starting weights are moved by a share of themselves, at most `nudge`,
     at random: as far as rounding may move them. A step that the fp16 loss scale skips is repeated."""
-    described = _still(models.find(recipe, scale), nudge)
+    described = still(models.find(recipe, scale), nudge)
     built = engine.build(described, Settings.parse(settings), rank, _MICRO_STEPS, compiled, tf32)
     losses: list[float] = []
     gradient: list[list[float]] = []
@@ -61,7 +61,7 @@ def train(
     return Trained(losses, gradient, held.weights, held.moments, built.precision)
 
 
-def _still(recipe: Recipe, nudge: float) -> Recipe:
+def still(recipe: Recipe, nudge: float = 0.0) -> Recipe:
     """Return the recipe of a model without dropout, whose weights are moved."""
     usual: Callable[[bool, str], nn.Module] = recipe.build
 

@@ -43,25 +43,14 @@ from repro.models.transformer import TextShape
 from repro.paper.deepspeed import configuration
 from repro.paper.settings import Settings
 from repro.run import tracking
+from tests.ranks import changed_engines
+from tests.trained import still
 
 torch.set_num_threads(1)  # the models are tiny: more threads would only wait for each other
 
 SCALES: tuple[Scale, ...] = ("paper", "tiny")
 
 # --- Training, by an engine and by hand ---
-
-
-def _still(build: Callable[[bool, str], nn.Module]) -> Callable[[bool, str], nn.Module]:
-    """The same model without dropout: chance would fall differently in every mode."""
-
-    def built(custom_kernels: bool, attention: str) -> nn.Module:
-        module = build(custom_kernels, attention)
-        for child in module.modules():
-            if isinstance(child, nn.Dropout):
-                child.p = 0.0
-        return module
-
-    return built
 
 
 def _comparable(name: str, precision: Precision, clip: float | None, wide: bool) -> Recipe:
@@ -71,15 +60,16 @@ def _comparable(name: str, precision: Precision, clip: float | None, wide: bool)
     wanted = recipe.optimizer
     shape = TextShape(layers=2, width=192, heads=4, vocabulary=512)
     build = (lambda kernels, attention: pythia._build(shape, 65, kernels, attention)) if wide else recipe.build
-    return dataclasses.replace(
+    comparable = dataclasses.replace(
         recipe,
         precision=precision,
         optimizer=Optimizer(wanted.name, 0.1, wanted.betas, eps=1.0),
         schedule=Schedule("linear", warmup_steps=0),
         training_steps=10,
         clip=clip,
-        build=_still(build),
+        build=build,
     )
+    return still(comparable)
 
 
 def train(
@@ -373,15 +363,6 @@ def describe(rank: Rank) -> dict[str, Any]:
     return found
 
 
-def tensors(rank: Rank, recipes: list[str]) -> dict[str, int]:
-    """How many tensors the parameters of these recipes are at the paper's scale, built without memory."""
-    found = {}
-    for name in recipes:
-        with torch.device("meta"):
-            found[name] = len(list(models.find(name).build(False, "sdpa").parameters()))
-    return found
-
-
 def sizes_of_gan(rank: Rank, scale: Scale) -> dict[str, Any]:
     """Parameters of the GAN's networks, its layers, and the shapes of what two examples become."""
     recipe = models.find("gan", scale)
@@ -627,27 +608,13 @@ def search_in_unasked_tf32(rank: Rank) -> None:
 
 def search_with_another_share(rank: Rank) -> None:
     """The same where what is held is not what the settings promise of so many weights."""
-    building = engine.build
-
-    def build(*asked: Any, **named: Any) -> engine.Engine:
-        built = building(*asked, **named)
-        built.total *= 2
-        return built
-
-    engine.build = build
+    changed_engines(lambda built: setattr(built, "total", 2 * built.total))
     phases.fit(rank, "vit", "tiny", "naive", tf32=False, start=1, largest=2)
 
 
 def search_with_a_slow_scan(rank: Rank) -> None:
     """A search of Mamba's free lunch, as on a GPU, where there are no custom kernels."""
-    building = engine.build
-
-    def build(*asked: Any, **named: Any) -> engine.Engine:
-        built = building(*asked, **named)
-        rank.cuda = True  # no kernel is there to launch: nothing may run from now on
-        return built
-
-    engine.build = build
+    changed_engines(lambda built: setattr(rank, "cuda", True))  # no kernel is there to launch: nothing may run then
     phases.fit(rank, "mamba", "tiny", "free_lunch", tf32=False, start=1, largest=1)
 
 
@@ -692,8 +659,7 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
         inputs.append(int(batch["input_ids"].sum()))
         return batch
 
-    def build(*given: Any, **named: Any) -> engine.Engine:
-        built: Any = engine_build(*given, **named)
+    def change(built: Any) -> None:
         divisors.append(built.accumulation)
         micro_step, built.update = built.micro_step, noted("update", built.update)
 
@@ -703,10 +669,10 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
             return torch.tensor(float(next(numbers)))
 
         built.micro_step = stepped
-        return built
 
+    changed_engines(change)
     patched: Any = phases
-    engine_build, patched.engine.build, patched.to_device = engine.build, build, copied
+    patched.to_device = copied
     patched.synchronised = noted("[", synchronised, "]")
     patched._end_compiler = noted("ended", phases._end_compiler)
     patched.wait = noted("wait", wait)
@@ -775,14 +741,10 @@ def overflowing(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
         module.register_forward_hook(lambda module, batch, loss: 1e4 * loss)
         return module
 
-    described, engines, engine_build = models.find("pythia-160m", "tiny"), [], engine.build
+    engines: list[Any] = []
+    described = models.find("pythia-160m", "tiny")
     models.find = lambda *_: dataclasses.replace(described, build=build)
-
-    def kept(*given: Any, **named: Any) -> engine.Engine:
-        engines.append(engine_build(*given, **named))
-        return engines[-1]
-
-    engine.build = kept
+    changed_engines(engines.append)
     result = getattr(phases, phase)(rank, recipe="", scale="tiny", settings="naive", tf32=False, **arguments)
     return {"skipped": engines[0].skipped_updates(), "output": getattr(result, "skipped_updates", None)}
 
@@ -790,10 +752,9 @@ def overflowing(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
 def overflowing_when_accumulated(rank: Rank) -> dict[str, Any]:
     """A trial whose gradients overflow where more than two micro-steps add up: how many updates the loss scale skipped
     in all, and of how many timed ones the trial tells."""
-    engine_build, skipped, added = engine.build, 0, 0
+    skipped = added = 0
 
-    def kept(*given: Any, **named: Any) -> engine.Engine:
-        built: Any = engine_build(*given, **named)
+    def change(built: Any) -> None:
         micro_step, update = built.micro_step, built.update
 
         def counted(*given: Any) -> torch.Tensor:
@@ -808,9 +769,8 @@ def overflowing_when_accumulated(rank: Rank) -> dict[str, Any]:
             update()
 
         built.micro_step, built.update, built.skipped_updates = counted, skipping, lambda: skipped
-        return built
 
-    engine.build = kept
+    changed_engines(change)
     asked: dict[str, Any] = {"micro_batch": 1, "accumulation": 1, "steps": 3, "check_extrapolation": False}
     output = phases.measure(rank, recipe="vit", scale="tiny", settings="naive", tf32=False, compiled=False, **asked)
     return {"skipped": skipped, "output": output.skipped_updates}
