@@ -373,12 +373,12 @@ def located(error: BaseException) -> str:
     ours = (str(ROOT / "repro"), str(ROOT / "models"), str(Path(torch.__file__).parent))
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith((*ours, "<"))]
     standard = sysconfig.get_paths()["stdlib"]
-    own = [each for each in frames if not each.filename.startswith(standard) and "site-packages" not in each.filename]
+    users = [each for each in frames if not each.filename.startswith(standard) and "site-packages" not in each.filename]
     packages = [each for each in frames if "site-packages" in each.filename]
     words = one_line(error)
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
         words = f"what runs depends on values of a tensor ({words}): choose with torch.where, and keep shapes fixed"
-    return f"{Path(place[-1].filename).name}:{place[-1].lineno}: {words}" if (place := own or packages) else words
+    return f"{Path(place[-1].filename).name}:{place[-1].lineno}: {words}" if (place := users or packages) else words
 
 
 @contextmanager

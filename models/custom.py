@@ -123,17 +123,17 @@ _REGISTERED: dict[str, CustomModel] = {}
 _WITH_TINY: dict[str, Callable[[], CustomModel]] = {}  # by id: what makes the tiny version once it is asked for
 
 
-def register(own: CustomModel, with_tiny: Callable[[], CustomModel] | None = None) -> None:
+def register(model: CustomModel, with_tiny: Callable[[], CustomModel] | None = None) -> None:
     """Make a recipe known to this process, in which `models.find` finds it; `with_tiny` returns it with a tiny version,
     if that was not made yet. Raise UserError where another one has its id. One that can be built stays over one that
     was read."""
-    id = own.paper.id
+    id = model.paper.id
     known = _REGISTERED.get(id)
-    scales = ((known.paper, own.paper), (known.tiny, own.tiny)) if known is not None else ()
+    scales = ((known.paper, model.paper), (known.tiny, model.tiny)) if known is not None else ()
     if any(one and other and one.plain != other.plain for one, other in scales):
         raise UserError(f"two models have the id {id}, and differ: leave one of their folders out")
-    if known is None or known.specification is None or own.specification is not None:
-        _REGISTERED[id] = own
+    if known is None or known.specification is None or model.specification is not None:
+        _REGISTERED[id] = model
     if with_tiny is not None:
         _WITH_TINY[id] = with_tiny
 
@@ -141,10 +141,10 @@ def register(own: CustomModel, with_tiny: Callable[[], CustomModel] | None = Non
 def find(id: str, scale: Scale) -> Recipe | None:
     """Return the recipe of one's own with this id, at a scale; None where this process knows none. Raise UserError
     where it has no tiny version."""
-    own = _REGISTERED.get(id)
-    if own is not None and scale == "tiny" and own.tiny is None and id in _WITH_TINY:
-        own = _REGISTERED[id] = _WITH_TINY.pop(id)()
-    return None if own is None else own.recipe(scale)
+    known = _REGISTERED.get(id)
+    if known is not None and scale == "tiny" and known.tiny is None and id in _WITH_TINY:
+        known = _REGISTERED[id] = _WITH_TINY.pop(id)()
+    return None if known is None else known.recipe(scale)
 
 
 def is_id(text: str) -> bool:
@@ -159,14 +159,14 @@ def registered(id: str) -> CustomModel | None:
 
 def specification_of(id: str) -> Specification | None:
     """Return what builds a recipe of one's own; None for one that was read from a results folder, or another id."""
-    own = _REGISTERED.get(id)
-    return None if own is None else own.specification
+    known = _REGISTERED.get(id)
+    return None if known is None else known.specification
 
 
 def has_frozen_weights(id: str) -> bool:
     """Return whether a recipe is one of one's own with weights that no loss reaches."""
-    own = _REGISTERED.get(id)
-    return own is not None and own.paper.frozen.weights > 0
+    known = _REGISTERED.get(id)
+    return known is not None and known.paper.frozen.weights > 0
 
 
 def _cannot_build(id: str, custom_kernels: bool, attention: str) -> nn.Module:
@@ -179,9 +179,9 @@ def described(ids: Iterable[str]) -> list[dict[str, Any]]:
     return [data for id in ids if id in _REGISTERED for data in _described(_REGISTERED[id])]
 
 
-def _described(own: CustomModel) -> Iterator[dict[str, Any]]:
-    specification = own.specification
-    for each in filter(None, (own.paper, own.tiny)):
+def _described(model: CustomModel) -> Iterator[dict[str, Any]]:
+    specification = model.specification
+    for each in filter(None, (model.paper, model.tiny)):
         if specification is None:
             yield to_json(each.plain)
             continue

@@ -358,7 +358,7 @@ def _of_toml(text: str, given: Fields) -> Specification:
     for name in ("tokens", "images", "dataset_size"):
         if isinstance(plain.get(name), str):
             plain[name] = formats.amount(plain[name], f"{path}: {name}")
-    own = table(Fields, plain, str(path))
+    there = table(Fields, plain, str(path))
     wanted, config = found.get("model"), found.get("config")
     if (wanted is None) == (config is None):
         raise UserError(
@@ -371,10 +371,10 @@ def _of_toml(text: str, given: Fields) -> Specification:
             json.dumps(config)
         except TypeError:
             raise UserError(f"{path}: [config] has a day or a time, which no configuration has") from None
-        return _configured(text, path, config, given.over(own))
+        return _configured(text, path, config, given.over(there))
     if not isinstance(wanted, str) or not is_specification(wanted) or divided(wanted)[0].endswith(".toml"):
         raise UserError(f"{path}: model is {str(wanted)[:60]!r}, expected FILE.py[:NAME], hf:CONFIG.json or timm:NAME")
-    inner = specification(_beside(path, wanted), given.over(replace(own, name=own.name or path.stem)))
+    inner = specification(_beside(path, wanted), given.over(replace(there, name=there.name or path.stem)))
     return replace(inner, text=text)
 
 

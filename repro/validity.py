@@ -268,10 +268,12 @@ def _doubt_of_gpu(record: Record) -> str | None:
 def _doubt_of_full_gpu(record: Record, listed: list[RunGpu]) -> str | None:
     """Describe why nothing shows that memory ran out of a listed GPU, where no micro batch fitted before."""
     states = [*record.batch.full, *filter(None, record.observed.gpu_state or [])]
-    said = [memory for state in states if (memory := state.get("memory_bytes"))]
-    if not said:
+    reported = [memory for state in states if (memory := state.get("memory_bytes"))]
+    if not reported:
         return "it ran out of memory without what the GPU said of its memory, and without a size that fitted before"
-    if any(abs(memory - gpu.memory_bytes) <= _SAME_MEMORY * gpu.memory_bytes for memory in said for gpu in listed):
+    if any(abs(memory - gpu.memory_bytes) <= _SAME_MEMORY * gpu.memory_bytes for memory in reported for gpu in listed):
         return None
     sizes = listing(sorted({f"{gpu.memory_bytes:,}" for gpu in listed}))
-    return f"it ran out of the memory of a GPU of {said[0]:,.0f} bytes, and the run's environment lists one of {sizes}"
+    return (
+        f"it ran out of the memory of a GPU of {reported[0]:,.0f} bytes, and the run's environment lists one of {sizes}"
+    )

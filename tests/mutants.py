@@ -415,7 +415,7 @@ MUTANTS = {
     ),
     "took-turing": Mutant(
         "repro/plan/causes.py",
-        "replace(rates, half=full, half_geforce=full,",
+        "replace(rates, matmul_half=full, matmul_half_geforce=full,",
         "replace(rates,",
         "tests/test_took.py -k bf16",
     ),

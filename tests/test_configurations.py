@@ -106,7 +106,7 @@ def test_flops_are_those_counted_by_hand(file: str, by_hand: Any, tmp_path: Path
     assert found.paper.flops_per_example == pytest.approx(by_hand(256), rel=0.02)
     traced = trace(found.recipe("paper"), "naive")
     keys = {key for part in traced.parts for key in part.costs if key.endswith("/flops")}
-    assert sum(traced.total(key).each for key in keys) == pytest.approx(by_hand(256), rel=0.02)
+    assert sum(traced.total(key).per_example for key in keys) == pytest.approx(by_hand(256), rel=0.02)
 
 
 SMALL = {

@@ -52,6 +52,6 @@ def test_the_rate_that_explains_what_is_held_out_is_chosen() -> None:
     """Days twice as long as predicted where HBM's memory traffic takes most of the time."""
     seen = [each for each in SEEN if each.recipe.id in ("roberta", "pythia-160m") and each.cell]
     made = fit.Misses(seen)
-    slow = made.of(fit._START | {"hbm": 0.3})
+    slow = made.of(fit._START | {"eager_hbm": 0.3})
     made.__dict__["start"] = made.start - slow  # as if these were the printed days
-    assert "hbm" in fit.chosen(made, np.ones(len(seen), dtype=bool))
+    assert "eager_hbm" in fit.chosen(made, np.ones(len(seen), dtype=bool))

@@ -308,8 +308,8 @@ def test_of_logits_in_chunks_a_sequence_takes_what_its_hidden_states_do() -> Non
     whole = traces.find(recipe.id, "custom", shipped()[-1])
     fused = adapted(recipe, whole, ("fused_cross_entropy",), True)
     assert fused.rest.cost("head").fixed == whole.rest.cost("head").fixed
-    assert whole.rest.cost("head").each > 8 * 2048 * 50_304
-    assert fused.rest.cost("head").each < 0.05 * whole.rest.cost("head").each
+    assert whole.rest.cost("head").per_example > 8 * 2048 * 50_304
+    assert fused.rest.cost("head").per_example < 0.05 * whole.rest.cost("head").per_example
 
 
 # --- A run ---

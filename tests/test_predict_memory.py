@@ -53,12 +53,14 @@ def test_mixed_precision_adam_peaks_at_20_bytes_a_weight_and_ddp_adds_4_on_one_g
 @pytest.mark.parametrize("variant", ["naive", "custom"])
 def test_the_authors_stack_returns_logits_and_of_pythia_keys_and_values_twice(variant: traces.Variant) -> None:
     trace = traces.find("pythia-160m", variant)
-    assert trace.rest.cost("returned").each == pytest.approx((2 + 4) * 2049 * 50304), "in half precision and in fp32"
-    kept = trace.layers[0].cost("returned").each
+    assert trace.rest.cost("returned").per_example == pytest.approx((2 + 4) * 2049 * 50304), (
+        "in half precision and in fp32"
+    )
+    kept = trace.layers[0].cost("returned").per_example
     assert kept >= 2 * 4 * 2049 * 768, "fp32; what the backward pass needs is there in any case"
-    assert traces.find("roberta", "custom").layers[0].cost("returned").each == 0
+    assert traces.find("roberta", "custom").layers[0].cost("returned").per_example == 0
     for recipe in ("mamba", "vit"):  # the one returns fp32, the other trains in it
-        assert traces.find(recipe, "custom").total("returned").each == 0
+        assert traces.find(recipe, "custom").total("returned").per_example == 0
 
 
 def test_no_other_stack_copies_what_is_returned_nor_does_deepspeed() -> None:
@@ -74,7 +76,7 @@ def test_a_checkpointed_model_returns_no_keys_and_values() -> None:
     )
     layers = trace.layers[0]
     less = layers.cost("saved") + layers.cost("inputs") * -1 + layers.cost("returned")
-    assert plain.each - checkpointed.each == pytest.approx(12 * less.each)
+    assert plain.per_example - checkpointed.per_example == pytest.approx(12 * less.per_example)
 
 
 def test_deepspeed_shards_12_bytes_a_weight_and_keeps_half_precision_weights() -> None:

@@ -76,7 +76,7 @@ def test_no_settings_beat_the_peak_or_the_memory(model: str, gpu: str, fitted: f
 
 def test_perfect_rates_give_the_rooflines_time() -> None:
     recipe, machine = models.find("roberta"), Machine(paper_gpu("A100"), 1)
-    perfect = Rates(half=1.0, attention=1.0, hbm=1.0, launch=1e-12)
+    perfect = Rates(matmul_half=1.0, attention=1.0, eager_hbm=1.0, launch=1e-12)
     found = step(recipe, traces.find("roberta", "naive"), NAIVE, machine, 8, perfect)
     work = stretches(traces.find("roberta", "naive"), NAIVE, 8, False)
     assert {kind for each in work for kind, _, _ in each.arithmetic} == {"matmul/half", "batched/half"}
@@ -173,7 +173,7 @@ def test_data_center_gpus_of_the_largest_chips_have_stacked_memory() -> None:
 
 # Eight GPUs whose link nothing was fitted to, each with an example at a time: 128 micro-steps a step.
 TWO_NODES = Machine(paper_gpu("A100"), 4, nodes=2)
-PLAIN = Rates(hbm=1.0, host=1.0)
+PLAIN = Rates(eager_hbm=1.0, host=1.0)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_fsdp_gathers_weights_in_half_precision_and_casts_none() -> None:
 @pytest.mark.parametrize(
     ("name", "models_"),
     [
-        ("half", set(models.IDS) - {"convnext", "vit"}),
+        ("matmul_half", set(models.IDS) - {"convnext", "vit"}),
         ("tf32", {"convnext", "vit"}),
         ("attention_fp32", {"vit"}),
         ("depthwise", {"convnext"}),
@@ -265,7 +265,7 @@ def test_what_only_some_models_do_has_a_rate_of_its_own(name: str, models_: set[
 def test_the_rate_of_attention_is_of_transformers_and_of_no_product_beside_it() -> None:
     recipe, trace = models.find("pythia-1b"), traces.find("pythia-1b", "custom")
     times = [
-        step(recipe, trace, FREE_LUNCH, A100, 8, Rates(hbm=1.0, attention=rate, half=half)).compute
+        step(recipe, trace, FREE_LUNCH, A100, 8, Rates(eager_hbm=1.0, attention=rate, matmul_half=half)).compute
         for rate, half in ((0.4, 0.4), (0.2, 0.4), (0.4, 0.2))
     ]
     assert times[0] < times[1] < 1.5 * times[0] < times[2], "most of a transformer's FLOPs are in its products"
@@ -309,10 +309,10 @@ def test_each_kind_of_link_has_its_rate(gpu: str, gpus: int, rate: str) -> None:
 @pytest.mark.parametrize(
     ("gpu", "settings", "own", "others"),
     [
-        ("A100", NAIVE, "hbm", ("gddr", "fused")),
-        ("A100", FREE_LUNCH, "fused", ("gddr", "hbm")),
-        ("RTX 3090", NAIVE, "gddr", ("hbm", "fused")),
-        ("RTX 3090", FREE_LUNCH, "fused", ("hbm", "gddr")),
+        ("A100", NAIVE, "eager_hbm", ("eager_gddr", "fused")),
+        ("A100", FREE_LUNCH, "fused", ("eager_gddr", "eager_hbm")),
+        ("RTX 3090", NAIVE, "eager_gddr", ("eager_hbm", "fused")),
+        ("RTX 3090", FREE_LUNCH, "fused", ("eager_hbm", "eager_gddr")),
     ],
 )
 def test_eager_loops_have_a_rate_of_each_memory_and_fused_ones_their_own(
@@ -328,9 +328,9 @@ def test_eager_loops_have_a_rate_of_each_memory_and_fused_ones_their_own(
 
 def test_attention_in_fp32_has_the_rate_of_fp32_with_tf32_and_without() -> None:
     recipe, trace, machine = models.find("vit"), traces.find("vit", "custom"), Machine(paper_gpu("H100"), 1)
-    flops = sum(trace.total(f"{phase}/attention/fp32/flops").each for phase in ("forward", "backward"))
+    flops = sum(trace.total(f"{phase}/attention/fp32/flops").per_example for phase in ("forward", "backward"))
     quick, slow = (
-        step(recipe, trace, FREE_LUNCH, machine, 128, Rates(hbm=1.0, attention_fp32=rate)).compute
+        step(recipe, trace, FREE_LUNCH, machine, 128, Rates(eager_hbm=1.0, attention_fp32=rate)).compute
         for rate in (0.5, 0.25)
     )
     assert slow - quick == pytest.approx(recipe.batch_size * flops / machine.peak("fp32", False) * 2, rel=1e-6)
@@ -361,11 +361,11 @@ def test_a_batch_that_does_not_divide_is_refused(fitted: fits.Constants) -> None
 @pytest.mark.parametrize(
     ("recipe", "gpu", "settings", "rate", "other"),
     [
-        ("pythia-1b", "RTX 3090", NAIVE, "half_geforce", "half"),
-        ("pythia-1b", "A6000", NAIVE, "half", "half_geforce"),
-        ("vit", "A6000", NAIVE, "full_gddr", "full"),
-        ("vit", "H100", NAIVE, "full", "full_gddr"),
-        ("pythia-1b", "H100", NAIVE, "half_hopper", "half"),
+        ("pythia-1b", "RTX 3090", NAIVE, "matmul_half_geforce", "matmul_half"),
+        ("pythia-1b", "A6000", NAIVE, "matmul_half", "matmul_half_geforce"),
+        ("vit", "A6000", NAIVE, "matmul_fp32_gddr", "matmul_fp32"),
+        ("vit", "H100", NAIVE, "matmul_fp32", "matmul_fp32_gddr"),
+        ("pythia-1b", "H100", NAIVE, "matmul_half_hopper", "matmul_half"),
     ],
 )
 def test_products_have_rates_of_their_own_where_cards_differ_in_kind(

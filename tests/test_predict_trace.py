@@ -140,7 +140,7 @@ def test_what_cannot_be_traced_is_reported_with_its_operator(in_rank: InRank) ->
 def test_traced_flops_are_those_of_the_closed_form(recipe: str, stack: Traced, scale: Scale) -> None:
     trace = traces.find(recipe, "naive", stack, scale)
     keys = {key for part in trace.parts for key in part.costs if key.endswith("/flops") and "scan" not in key}
-    found = sum(trace.total(key).each for key in keys)
+    found = sum(trace.total(key).per_example for key in keys)
     # Mamba's slow scan multiplies states with C as small matrix products, which the closed form leaves out.
     assert found == pytest.approx(models.find(recipe, scale).flops_per_example, rel=5e-3 if scale == "paper" else 0.05)
 
@@ -155,7 +155,7 @@ def test_half_precision_throughout_starts_fewer_kernels_and_saves_less(stack: Tr
             return sum(trace.total(key).fixed for key in keys if "fused" not in key)
 
         assert kernels(half) < 0.8 * kernels(mixed)
-        assert half.total("saved").each < mixed.total("saved").each
+        assert half.total("saved").per_example < mixed.total("saved").per_example
         assert half.parameters == mixed.parameters
 
 

@@ -218,8 +218,8 @@ def test_an_unknown_gpu_needs_no_row_in_the_catalogue() -> None:
 def test_what_was_measured_is_reached_whole_and_what_was_not_as_fitted() -> None:
     fitted = fitted_constants()[EVERYTHING]
     rates = Probes("one", 2**33, (9, 0), {1: PROBED}, 1.0).constants(fitted, 1).rates
-    products = ("half", "half_hopper", "half_geforce", "full", "full_gddr", "tf32")
-    measured = (*products, "fused", "hbm", "gddr", "nvlink", "pcie", "host")
+    products = ("matmul_half", "matmul_half_hopper", "matmul_half_geforce", "matmul_fp32", "matmul_fp32_gddr", "tf32")
+    measured = (*products, "fused", "eager_hbm", "eager_gddr", "nvlink", "pcie", "host")
     assert {getattr(rates, name) for name in measured} == {1.0}
     assert replace(rates, launch=fitted.rates.launch, **{name: getattr(fitted.rates, name) for name in measured}) == (
         fitted.rates

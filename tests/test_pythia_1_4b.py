@@ -43,7 +43,7 @@ def test_its_traces_have_the_weights_and_flops_of_the_closed_form(stack: Traced,
         trace = traces.find(recipe.id, variant, stack, scale)
         assert trace.parameters == recipe.parameters
     keys = {key for part in trace.parts for key in part.costs if key.endswith("/flops")}
-    found = sum(trace.total(key).each for key in keys)
+    found = sum(trace.total(key).per_example for key in keys)
     # Attention that is causal by its flag computes half of the scores, which the closed form counts whole.
     assert 0.8 < found / recipe.flops_per_example <= 1.0
 

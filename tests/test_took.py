@@ -185,7 +185,9 @@ def test_bf16_is_a_cause_where_the_gpu_has_none() -> None:
     of, rates = model("T4"), FITTED.rates
     assert slow[0] > 2 * of.step(8).seconds
     found = causes.emulating_bf16(of)
-    assert (found.half, found.attention) == pytest.approx((rates.full * 8.1 / 65, rates.attention_fp32 * 8.1 / 65))
+    assert (found.matmul_half, found.attention) == pytest.approx(
+        (rates.matmul_fp32 * 8.1 / 65, rates.attention_fp32 * 8.1 / 65)
+    )
     assert not [text for text in seconds(model("A100")) if "bf16, which" in text]
 
 

@@ -72,7 +72,7 @@ def traced_again(rank: Rank, recipe: str, variant: traces.Variant) -> list[dict[
     keys = sorted({key for part in made.parts for key in part.costs} - {"head", "body"})  # peaks are the rest's
 
     def totals(each: traces.Trace | None) -> dict[str, list[float]] | None:
-        return None if each is None else {key: [each.total(key).fixed, each.total(key).each] for key in keys}
+        return None if each is None else {key: [each.total(key).fixed, each.total(key).per_example] for key in keys}
 
     return [*map(totals, (made, *shipped))]
 

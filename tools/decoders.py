@@ -84,7 +84,7 @@ def _fitted(family: str, tied: bool) -> dict[str, Any]:
 
 
 def _lines(blocks: list[Block], key: str) -> Any:
-    return np.array([[block.cost(key).fixed, block.cost(key).each] for block in blocks])
+    return np.array([[block.cost(key).fixed, block.cost(key).per_example] for block in blocks])
 
 
 def _largest(table: Any, lines: Any) -> tuple[float, Any]:

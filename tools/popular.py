@@ -31,9 +31,9 @@ def _models() -> Iterator[tuple[str, CustomModel]]:
 def _traces(found: dict[str, CustomModel]) -> Iterator[Trace]:
     from repro.predict.trace.trace import trace, variants
 
-    for id, own in found.items():
-        recipe = own.recipe("paper")
-        if decoder_of(own) is not None:
+    for id, model in found.items():
+        recipe = model.recipe("paper")
+        if decoder_of(model) is not None:
             continue
         with configured.quietly():
             for variant in variants(recipe):
@@ -43,6 +43,6 @@ def _traces(found: dict[str, CustomModel]) -> Iterator[Trace]:
 
 if __name__ == "__main__":
     found = dict(_models())
-    lines = (f"{json.dumps(id)}:{json.dumps(asdict(replace(own.paper, config=None)))}" for id, own in found.items())
+    lines = (f"{json.dumps(id)}:{json.dumps(asdict(replace(model.paper, config=None)))}" for id, model in found.items())
     files.replace(shipped.DESCRIBED, "{\n" + ",\n".join(lines) + "\n}\n")
     print(save(_traces(found), POPULAR))

@@ -97,7 +97,7 @@ def without_tf32(model: StepModel) -> Rates:
     machine, rates = model.machine, model.rates
     if not machine.has_tf32:
         return rates
-    full = rates.full_gddr if machine.wide_lanes and not machine.stacked else rates.full
+    full = rates.matmul_fp32_gddr if machine.wide_lanes and not machine.stacked else rates.matmul_fp32
     return replace(rates, tf32=full * machine.peak("fp32", False) / machine.peak("fp32", True))
 
 
@@ -105,8 +105,8 @@ def emulating_bf16(model: StepModel) -> Rates:
     """Return rates by which products in half precision take as long as in fp32."""
     machine, rates = model.machine, model.rates
     slow = machine.peak("fp32", False) / machine.peak("fp16", False)
-    full = rates.full * slow
-    return replace(rates, half=full, half_geforce=full, attention=rates.attention_fp32 * slow)
+    full = rates.matmul_fp32 * slow
+    return replace(rates, matmul_half=full, matmul_half_geforce=full, attention=rates.attention_fp32 * slow)
 
 
 def in_fp32(trace: Trace) -> Trace:
@@ -118,7 +118,7 @@ def in_fp32(trace: Trace) -> Trace:
             if "/half/" in key:
                 costs[key.replace("/half/", "/fp32/")] = line * 2.0 if key.endswith("/bytes") else line
             elif key.endswith(("/memory/bytes", "/fused/bytes")):
-                costs[key] = Linear(line.fixed, line.each / _AUTOCAST_MOVED)
+                costs[key] = Linear(line.fixed, line.per_example / _AUTOCAST_MOVED)
             elif "/weight_cast/" not in key:
                 costs[key] = line
         return replace(part, costs=costs)

@@ -28,11 +28,15 @@ class Rates:
     """The rates of the time model."""
 
     # Products. Large ones reach 0.75 in fp16 and 0.81 in TF32 of an H100 (results/h100/text/probes.json).
-    half: float = 0.7  # of peak: half precision, except on the GPUs of the next two lines
-    half_hopper: float = 0.7  # ... on Hopper, which its power limits: free lunch of Pythia on an H100 (results/h100)
-    half_geforce: float = 0.95  # ... on GeForce, whose data sheets state half the rate of their tensor cores
-    full: float = 0.75  # of peak: fp32, except on the next line's GPUs; 0.77 on an H100 (its probes)
-    full_gddr: float = 0.5  # ... on GPUs with GDDR and 128 lanes a multiprocessor, half of which also do integers
+    matmul_half: float = 0.7  # of peak: half precision, except on the GPUs of the next two lines
+    matmul_half_hopper: float = (
+        0.7  # ... on Hopper, which its power limits: free lunch of Pythia on an H100 (results/h100)
+    )
+    matmul_half_geforce: float = 0.95  # ... on GeForce, whose data sheets state half the rate of their tensor cores
+    matmul_fp32: float = 0.75  # of peak: fp32, except on the next line's GPUs; 0.77 on an H100 (its probes)
+    matmul_fp32_gddr: float = (
+        0.5  # ... on GPUs with GDDR and 128 lanes a multiprocessor, half of which also do integers
+    )
     tf32: float = 0.64  # of peak: ConvNeXt's products on an H200 (results/h200/kernels-convnext.csv)
     # Fused attention.
     attention: float = 0.4  # of peak: torch's kernels in half precision, about what FlashAttention-2's paper reports
@@ -40,8 +44,8 @@ class Rates:
     cudnn: float = 0.5  # of peak: cuDNN's kernels, which torch prefers on Hopper since 2.5
     # Memory traffic. Copies reach 0.89 of an H100's bandwidth (its probes).
     fused: float = 0.85  # of bandwidth: loops that torch.compile fused
-    hbm: float = 0.6  # of bandwidth: all else on HBM
-    gddr: float = 0.7  # of bandwidth: all else on GDDR
+    eager_hbm: float = 0.6  # of bandwidth: all else on HBM
+    eager_gddr: float = 0.7  # of bandwidth: all else on GDDR
     # What needs no tensor cores. The first three are ConvNeXt's on an H200 (results/h200): channels last of its step by
     # kernel, channels first by timing convolutions alone.
     depthwise_forward: float = 0.147  # of `Machine.lanes`: depthwise convolutions, except their gradients in fp32
@@ -57,8 +61,8 @@ class Rates:
 
 # What we have timed nowhere alone.
 CANDIDATES = (
-    *("half", "half_geforce", "full", "full_gddr"),
-    *("attention", "cudnn", "hbm", "gddr", "nvlink", "host"),
+    *("matmul_half", "matmul_half_geforce", "matmul_fp32", "matmul_fp32_gddr"),
+    *("attention", "cudnn", "eager_hbm", "eager_gddr", "nvlink", "host"),
 )
 PAPERS = "papers_compiled"
 

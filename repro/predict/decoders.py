@@ -139,9 +139,9 @@ def description(asked: Specification) -> CustomModel | None:
     )
 
 
-def decoder_of(own: CustomModel | None) -> Decoder | None:
+def decoder_of(model: CustomModel | None) -> Decoder | None:
     """Return the decoder that a model is; None for a model that no family has, or one that runs in fp32."""
-    if own is None or own.paper.config is None or own.paper.text is None or own.paper.precision == "fp32":
+    if model is None or model.paper.config is None or model.paper.text is None or model.paper.precision == "fp32":
         return None
-    found = recognised(own.paper.config, own.paper.text.sequence)
+    found = recognised(model.paper.config, model.paper.text.sequence)
     return None if found is None else Decoder(*found)

@@ -35,7 +35,7 @@ from .traces import FOLDER, Trace, Traced, Variant, can_trace, find, load, shipp
 
 _MODULE = "repro.predict.trace.custom"
 _PACKAGES = ("torch", "transformers", "timm")
-_FORMAT = 4  # of what is kept: another where the same model is described or traced in another way
+_FORMAT = 5  # of what is kept: another where the same model is described or traced in another way
 ANSWER = "answer.json"
 POPULAR = FOLDER / "popular"
 _SOON, _MOST = 10, 600  # seconds: after these a description that takes long is reported, and is ended
@@ -45,7 +45,7 @@ _SOON, _MOST = 10, 600  # seconds: after these a description that takes long is 
 class Cached:
     """A description in the cache: valid while the files that it came from, by path, have these hashes."""
 
-    own: CustomModel
+    model: CustomModel
     imports: dict[str, str] = field(default_factory=dict)
 
 
@@ -59,9 +59,9 @@ def describe(specification: Specification, tiny: bool = False) -> CustomModel:
     found = _kept(file, specification)
     if found is None:
         found = _described({"describe": asdict(specification)}, specification.text, file)
-    if tiny and found.own.tiny is None and not found.own.no_tiny:
+    if tiny and found.model.tiny is None and not found.model.no_tiny:
         found = _described({"tiny": asdict(found)}, specification.text, file)
-    return found.own
+    return found.model
 
 
 def _without_torch(specification: Specification) -> CustomModel | None:
@@ -75,7 +75,7 @@ def _kept(file: Path, specification: Specification) -> Cached | None:
     """Return the description in the cache, where it is of this place and of files as they are; else None."""
     with contextlib.suppress(NotAsDeclaredError):
         cached = datafile.read(file, Cached)
-        made = cached.own.specification
+        made = cached.model.specification
         of_here = made is not None and (made.source, made.place) == (specification.source, specification.place)
         if of_here and all(map(_unchanged, cached.imports.items())):
             return cached
@@ -209,8 +209,8 @@ def _asked(request: dict[str, Any], text: str, most: float, slow: str = "") -> A
                     say(slow)
             process.wait(most)
         except subprocess.TimeoutExpired:
-            said = _last(folder) or "it said nothing"
-            raise UserError(f"{text}: it was ended after {most / 60:.0f} min without an answer: {said}") from None
+            last = _last(folder) or "it said nothing"
+            raise UserError(f"{text}: it was ended after {most / 60:.0f} min without an answer: {last}") from None
         finally:
             process.kill()
             process.wait()
@@ -218,8 +218,8 @@ def _asked(request: dict[str, Any], text: str, most: float, slow: str = "") -> A
         try:
             answer = datafile.load(folder / ANSWER)
         except NotAsDeclaredError:
-            said = _last(folder) or f"exit code {process.returncode}"
-            raise UserError(f"{text}: its description failed: {said}") from None
+            last = _last(folder) or f"exit code {process.returncode}"
+            raise UserError(f"{text}: its description failed: {last}") from None
     if "error" in answer:
         raise UserError(answer["error"])
     if "failed" in answer:

@@ -118,8 +118,15 @@ class Probes:
         """Return the fit with measured rates in place of shares of data-sheet figures. What was not measured, such as
         the share of peak that fused attention reaches, stays as fitted."""
         probed = self.counts[count]
-        products = ("half", "half_hopper", "half_geforce", "full", "full_gddr", "tf32")
-        measured = dict.fromkeys((*products, "fused", "hbm", "gddr", "nvlink", "pcie", "host"), 1.0)
+        products = (
+            "matmul_half",
+            "matmul_half_hopper",
+            "matmul_half_geforce",
+            "matmul_fp32",
+            "matmul_fp32_gddr",
+            "tf32",
+        )
+        measured = dict.fromkeys((*products, "fused", "eager_hbm", "eager_gddr", "nvlink", "pcie", "host"), 1.0)
         measured["launch"] = probed.launch
         allowance = ALL_OF_IT if self.capability is None else replace(fitted.allowance, reserved=0.0)
         return replace(fitted, rates=replace(fitted.rates, **measured), allowance=allowance)

@@ -78,9 +78,9 @@ class Moment:
         """Return the examples that fit in `room` bytes, as a real number; below 0 if not even 0 fit."""
         fixed = self.weights + self.gradients + self.optimizer + self.buckets + self.temporaries
         left = room - fixed - spread * self.activations.fixed
-        if self.activations.each <= 0:
+        if self.activations.per_example <= 0:
             return float("inf") if left >= 0 else -1.0
-        return left / (spread * self.activations.each)
+        return left / (spread * self.activations.per_example)
 
 
 def variant_of(settings: Settings) -> Variant:
@@ -171,7 +171,7 @@ def _kept_results(part: Block) -> Linear:
     """Return the bytes that selective checkpointing keeps of a layer: results of products and of attention."""
     kinds = ("matmul", "batched", "convolution", "depthwise")
     found = (part.cost(f"forward/{kind}/{bits}/bytes") for kind in kinds for bits in ("half", "fp32", "fp8"))
-    return Linear(0.0, _RESULTS * sum(line.each for line in found))
+    return Linear(0.0, _RESULTS * sum(line.per_example for line in found))
 
 
 @dataclass(frozen=True)

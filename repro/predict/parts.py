@@ -70,7 +70,7 @@ def _added(part: Block, more: Changes) -> Block:
     for key, line in more.items():
         total = costs.get(key, NOTHING) + line
         signed = key in ("body", "head", "inputs")  # peaks over others: they may be below
-        costs[key] = total if signed else Linear(max(0.0, total.fixed), max(0.0, total.each))
+        costs[key] = total if signed else Linear(max(0.0, total.fixed), max(0.0, total.per_example))
     return replace(part, costs=costs)
 
 
@@ -84,7 +84,7 @@ def in_half(part: Block, weights: bool) -> Block:
             costs[key.replace("/fp32/", "/half/")] = line * 0.5 if key.endswith("/bytes") else line
         elif rest in ("memory/bytes", "fused/bytes") or key in ("saved", "body", "head"):
             share = moved if phase in ("forward", "backward", "returned") else saved
-            costs[key] = Linear(line.fixed, share * line.each)
+            costs[key] = Linear(line.fixed, share * line.per_example)
         else:
             costs[key] = line
     if weights:
@@ -109,7 +109,7 @@ def _with_fused_attention(part: Block, sequence: int, width: int, share: float) 
     """Return an eager layer with the fused kernel: products of scores become attention, and no scores are moved, of
     whose bytes under autocast the layer moved a `share`."""
     products = part.cost("forward/batched/half/flops")
-    if not products.each:
+    if not products.per_example:
         return part
     costs = {key: line for key, line in part.costs.items() if "/batched/" not in key}
     moved = Linear(0.0, 4 * 2.0 * sequence * width)  # queries, keys, values and results
@@ -135,8 +135,8 @@ def _with_fused_attention(part: Block, sequence: int, width: int, share: float) 
 
 def _scores(part: Block, sequence: int) -> float:
     """Return the scores of an example in an eager layer: what its products of scores move, less the other operands."""
-    moved = part.cost("forward/batched/half/bytes").each / 2
-    others = part.cost("forward/batched/half/flops").each / sequence  # 4 x sequence x width
+    moved = part.cost("forward/batched/half/bytes").per_example / 2
+    others = part.cost("forward/batched/half/flops").per_example / sequence  # 4 x sequence x width
     return max(0.0, (moved - others) / 2)
 
 
@@ -146,15 +146,15 @@ def _with_fused_loss(rest: Block, inputs: Text, width: int) -> Block:
     changed = dict(rest.costs)
     for kind in ("memory", "fused"):
         forward, backward = (f"{phase}/{kind}/bytes" for phase in ("forward", "backward"))
-        changed[forward] = Linear(rest.cost(forward).fixed, min(rest.cost(forward).each, FUSED_LOGIT * logits))
-        changed[backward] = Linear(rest.cost(backward).fixed, 0.2 * rest.cost(backward).each)
+        changed[forward] = Linear(rest.cost(forward).fixed, min(rest.cost(forward).per_example, FUSED_LOGIT * logits))
+        changed[backward] = Linear(rest.cost(backward).fixed, 0.2 * rest.cost(backward).per_example)
     more: Changes = {
         "saved": Linear(4.0 * inputs.vocabulary * width, -_LOGIT_SAVED * logits),
         "head": Linear(0.0, _CHUNK_PEAK * inputs.sequence * width - _LOGIT_PEAK * logits),
     }
     found = _added(replace(rest, costs=changed), more)
     head = found.cost("head")
-    return replace(found, costs=found.costs | {"head": Linear(head.fixed, max(0.0, head.each))})
+    return replace(found, costs=found.costs | {"head": Linear(head.fixed, max(0.0, head.per_example))})
 
 
 def _in_fp8(part: Block) -> Block:

@@ -117,8 +117,8 @@ class Published:
             return self.measured
         if self.unit == "days":
             return self.measured * SECONDS_A_DAY / recipe.training_steps
-        each = recipe.inputs.sequence if self.unit == "tokens/s" and isinstance(recipe.inputs, Text) else 1
-        return self.examples * each / self.measured
+        units = recipe.inputs.sequence if self.unit == "tokens/s" and isinstance(recipe.inputs, Text) else 1
+        return self.examples * units / self.measured
 
 
 def published() -> list[Published]:

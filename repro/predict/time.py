@@ -268,14 +268,20 @@ class StepModel:
         if arithmetic == "fp8":
             peak *= FP8_PEAK
         if half:
-            return peak * (rates.half_geforce if machine.geforce else rates.half_hopper if hopper else rates.half)
+            return peak * (
+                rates.matmul_half_geforce
+                if machine.geforce
+                else rates.matmul_half_hopper
+                if hopper
+                else rates.matmul_half
+            )
         if self.tf32 and machine.has_tf32:
             return peak * rates.tf32
-        return peak * (rates.full_gddr if machine.wide_lanes and not machine.stacked else rates.full)
+        return peak * (rates.matmul_fp32_gddr if machine.wide_lanes and not machine.stacked else rates.matmul_fp32)
 
     @property
     def _bandwidth(self) -> float:
-        return self.machine.bandwidth * (self.rates.hbm if self.machine.stacked else self.rates.gddr)
+        return self.machine.bandwidth * (self.rates.eager_hbm if self.machine.stacked else self.rates.eager_gddr)
 
     @property
     def _host(self) -> float:
@@ -329,8 +335,8 @@ class StepModel:
     def _adam_bytes(self) -> float:
         """Return the memory traffic of an update for each weight."""
         # On a CPU, DeepSpeed runs torch's Adam, as its own takes long to build.
-        own = self.settings.library == "deepspeed" and self.machine.capability is not None
-        adam = FUSED_ADAM_BYTES if own or "fused_adam" in self.settings.parts else ADAM_BYTES
+        fused = self.settings.library == "deepspeed" and self.machine.capability is not None
+        adam = FUSED_ADAM_BYTES if fused or "fused_adam" in self.settings.parts else ADAM_BYTES
         return adam + (MASTER_BYTES if "bf16_weights" in self.settings.parts else 0.0)
 
 

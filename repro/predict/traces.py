@@ -49,16 +49,16 @@ class Linear(msgspec.Struct, array_like=True, frozen=True):
     """A cost of a micro-step: a fixed part, and what each example adds."""
 
     fixed: float
-    each: float
+    per_example: float
 
     def at(self, examples: float) -> float:
-        return self.fixed + self.each * examples
+        return self.fixed + self.per_example * examples
 
     def __add__(self, other: Linear) -> Linear:
-        return Linear(self.fixed + other.fixed, self.each + other.each)
+        return Linear(self.fixed + other.fixed, self.per_example + other.per_example)
 
     def __mul__(self, times: float) -> Linear:
-        return Linear(times * self.fixed, times * self.each)
+        return Linear(times * self.fixed, times * self.per_example)
 
 
 NOTHING = Linear(0.0, 0.0)
@@ -223,7 +223,9 @@ def _rounded(trace: Trace) -> Trace:
         return int(value) if value == int(value) else float(f"{value:.7g}")
 
     parts = (
-        replace(part, costs={key: Linear(short(line.fixed), short(line.each)) for key, line in part.costs.items()})
+        replace(
+            part, costs={key: Linear(short(line.fixed), short(line.per_example)) for key, line in part.costs.items()}
+        )
         for part in trace.parts
     )
     return replace(trace, parts=tuple(parts))

@@ -64,9 +64,11 @@ def place_of(variables: Mapping[str, str]) -> Place:
 def _tasks_here(variables: Mapping[str, str], tasks: int, nodes: int) -> int:
     """Return the tasks on this node: SLURM lists those of each as in 2(x3),1."""
     listed = variables.get("SLURM_STEP_TASKS_PER_NODE") or variables.get("SLURM_TASKS_PER_NODE") or ""
-    each = [int(count) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", listed) for _ in range(int(times or 1))]
+    tasks_of = [
+        int(count) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", listed) for _ in range(int(times or 1))
+    ]
     node = cluster.whole("SLURM_NODEID", variables, 0)
-    return each[node] if node < len(each) else -(-tasks // nodes)
+    return tasks_of[node] if node < len(tasks_of) else -(-tasks // nodes)
 
 
 class TrainingRank(Rank):

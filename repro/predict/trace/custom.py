@@ -63,16 +63,16 @@ def describe(asked: Specification) -> tuple[CustomModel, dict[str, str]]:
     return CustomModel(_described(asked, "paper", None), specification=asked), imports
 
 
-def with_tiny(own: CustomModel) -> CustomModel:
+def with_tiny(model: CustomModel) -> CustomModel:
     """Return a recipe of one's own with its tiny version, or with why it has none."""
     load_stack()
-    asked, paper = own.specification, own.paper
+    asked, paper = model.specification, model.paper
     assert asked is not None
     if asked.source == "python":
         try:
-            return replace(own, tiny=_described(asked, "tiny", None))
+            return replace(model, tiny=_described(asked, "tiny", None))
         except UserError as error:
-            return replace(own, no_tiny=str(error))
+            return replace(model, no_tiny=str(error))
     small = replace(asked, fields=specification.tiny(asked.fields, paper.text.sequence if paper.text else None))
     for config in _tiny_configs(asked, paper):
         try:
@@ -80,9 +80,9 @@ def with_tiny(own: CustomModel) -> CustomModel:
         except UserError:
             continue
         if found.parameters < paper.parameters:
-            return replace(own, tiny=found)
+            return replace(model, tiny=found)
     source = "its configuration" if asked.source == "transformers" else "timm"
-    return replace(own, no_tiny=f"none could be derived from {source}")
+    return replace(model, no_tiny=f"none could be derived from {source}")
 
 
 def _tiny_configs(asked: Specification, paper: Described) -> Iterable[dict[str, Any]]:
@@ -451,9 +451,9 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         if "describe" in asked:
             found, imports = describe(from_json(Specification, asked["describe"]))
-            return {"own": asdict(found), "imports": imports}
+            return {"model": asdict(found), "imports": imports}
         if "tiny" in asked:
-            return asked["tiny"] | {"own": asdict(with_tiny(from_json(CustomModel, asked["tiny"]["own"])))}
+            return asked["tiny"] | {"model": asdict(with_tiny(from_json(CustomModel, asked["tiny"]["model"])))}
         load_stack()
         recipe = from_json(CustomModel, asked["trace"]).recipe(asked["scale"])
         with configured.quietly():

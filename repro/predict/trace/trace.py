@@ -249,8 +249,8 @@ def _sum(factors: Sequence[float], costs: Sequence[Costs]) -> Costs:
 def _linear(low: Costs, high: Costs) -> dict[str, Linear]:
     found = {}
     for key, more in sorted(_sum((1, -1), (high, low)).items()):
-        each = more / (_BATCHES[1] - _BATCHES[0])
-        found[key] = Linear(low.get(key, 0.0) - each * _BATCHES[0], each)
+        per_example = more / (_BATCHES[1] - _BATCHES[0])
+        found[key] = Linear(low.get(key, 0.0) - per_example * _BATCHES[0], per_example)
     return {key: line for key, line in found.items() if line != NOTHING}
 
 
