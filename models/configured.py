@@ -50,10 +50,6 @@ class Head:
         name = self.model.__name__ + (f" in place of {self.asked}" if self.asked else "")
         return name + (" (the mean of its outputs stands in for a loss)" if self.kind == "other" else "")
 
-    @property
-    def reads_images(self) -> bool:
-        return bool(self.model.main_input_name == "pixel_values")
-
 
 def head(config: dict[str, Any], text: str) -> Head:
     """Return the class that `architectures` names. Where transformers lacks it, as with an alias of the hub's own code,
@@ -131,6 +127,9 @@ def transformers_model(config: dict[str, Any], attention: str) -> nn.Module:
         found = found.get_text_config()  # as transformers hands a part its own
     given = {"attn_implementation": wanted} if wanted else {}
     model = chosen.model._from_config(found, **given)
+    text = model.config.get_text_config()
+    if chosen.kind == "other" and getattr(text, "pad_token_id", None) is None:
+        text.pad_token_id = 0  # classes of texts are read at the last token that is none
     wrapper = {"image": ImageClassification, "other": MeanOutput}.get(chosen.kind, LanguageModelling)
     return wrapper(model)
 
@@ -167,15 +166,6 @@ def check_timm_name(name: str, text: str) -> None:
         meant = suggest_names(name, timm.list_models())[:5]
         hint = f"did you mean {', '.join(meant)}?" if meant else "timm.list_models() lists them"
         raise UserError(f"{text}: timm {timm.__version__} knows no {name}; {hint}")
-
-
-def from_file(specification: Specification, scale: Scale) -> Recipe:
-    """Return the recipe that a Python file defines, at one scale. Raise UserError where the file has none, or has
-    changed since the command began."""
-    found, _, digest = load_file(specification, scale)
-    if digest != specification.digest:
-        raise UserError(f"{specification.place} changed after the command began: run it again")
-    return found
 
 
 def load_file(specification: Specification, scale: Scale) -> tuple[Recipe, dict[str, str], str]:

@@ -163,12 +163,6 @@ def specification_of(id: str) -> Specification | None:
     return None if known is None else known.specification
 
 
-def has_frozen_weights(id: str) -> bool:
-    """Return whether a recipe is one of one's own with weights that no loss reaches."""
-    known = _REGISTERED.get(id)
-    return known is not None and known.paper.frozen.weights > 0
-
-
 def _cannot_build(id: str, custom_kernels: bool, attention: str) -> nn.Module:
     raise UserError(f"{id} was read from a results folder, which cannot build a model: name its file in --models")
 
@@ -280,7 +274,9 @@ def _build(specification: Specification, described: Described, custom_kernels: b
     from . import configured
 
     if specification.source == "python":
-        recipe = configured.from_file(specification, described.scale)
+        recipe, _, digest = configured.load_file(specification, described.scale)
+        if digest != specification.digest:
+            raise UserError(f"{specification.place} changed after the command began: run it again")
         return recipe.build(custom_kernels, attention)
     assert described.config is not None
     if specification.source == "timm":

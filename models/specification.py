@@ -26,8 +26,6 @@ from repro.datafile import Count, NotAsDeclaredError, Positive, parse, read_toml
 from .recipe import Images, Optimizer, Precision, Recipe, Text
 
 Source = Literal["python", "transformers", "timm"]
-
-
 SPELLINGS = "hf:CONFIG.json, timm:NAME[:key=value,...], FILE.py[:NAME] or FILE.toml"
 # What may stand behind the @, with its field and its parser.
 KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
@@ -46,18 +44,13 @@ _LISTED = f"the keys are {', '.join(KEYS)}"
 _PAIR = r"\s*[A-Za-z_]\w*="
 _PYTHON = re.compile(r"(.*\.py)(?::([A-Za-z_]\w*))?$")
 
-
 RATES = {"text": (3e-4, (0.9, 0.95)), "images": (1e-3, (0.9, 0.999))}  # learning rates, with the betas of Adam
 _TINY = {"batch_size": 16, "sequence": 64}  # of tiny versions: as of the paper's recipes
-
-
 # A name of the hub, owner/name or name alone; also within an address of its site.
 _HUB = re.compile(
     r"hf:(?:https://huggingface\.co/)?([\w-][\w.-]*(?:/[\w.-]+)?)(?<!\.json)(?:/(?:tree|blob|resolve|raw)/.*)?"
 )
 _LENGTHS = ("training_steps", "tokens", "images", "epochs")
-
-
 # Keys of a configuration that concern loading, or would execute code of others.
 _LOADING = (
     *("torch_dtype", "dtype", "auto_map", "quantization_config", "transformers_version"),
@@ -303,14 +296,10 @@ def _of_decoder(text: str, rest: str, given: Fields) -> Specification:
                 "without biases or sliding windows): install repro to trace it, as hf:CONFIG.json"
             )
         return found
-    dimensions = {key: formats.count(number, f"{text}: {key}") for key, number in _pairs(text, rest).items()}
+    pairs = [pair.partition("=") for pair in rest.split(",")]
+    dimensions = {key.strip(): formats.count(number.strip(), f"{text}: {key.strip()}") for key, _, number in pairs}
     config = decoders.config_of(dimensions, given.sequence or 2048, text)
     return Specification(text, "transformers", "decoder", replace(given, name=given.name or "decoder"), config=config)
-
-
-def _pairs(text: str, pairs: str) -> dict[str, str]:
-    found = [pair.partition("=") for pair in pairs.split(",")]
-    return {key.strip(): number.strip() for key, _, number in found}
 
 
 def _configured(text: str, file: Path, config: dict[str, Any], given: Fields) -> Specification:

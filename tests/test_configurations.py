@@ -38,7 +38,7 @@ def described(config: Path | dict[str, Any], folder: Path = FOLDER, **given: Any
         (folder / "config.json").write_text(json.dumps(config))
         config = folder / "config.json"
     asked = specification.specification(f"hf:{config}", Fields(batch_size=8, training_steps=10, **given))
-    if given or head(asked.config, asked.text).reads_images:
+    if given or head(asked.config, asked.text).model.main_input_name == "pixel_values":
         return describe(asked)[0]
     return described(config, sequence=TOKENS)
 

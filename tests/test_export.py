@@ -210,7 +210,7 @@ def test_the_fastest_measured_settings_are_exported_as_they_ran(tmp_path: Path) 
     assert done.stdout.startswith(
         f"Pythia-1B with free_lunch on 1 x H100, MBS 16, GAS 64: 24.8 s a step, 41 days (measured: {H100}).\n"
     )
-    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "training_arguments.json", "accelerate.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "training_arguments.json"}
     known = keywords(tmp_path / SCRIPT)
     assert (known["recipe"], known["settings"], known["micro_batch"]) == ("pythia-1b", "free_lunch", 16)
     assert (known["compiled"], known["tf32"], known["device"]) == (True, True, "H100")
@@ -231,7 +231,8 @@ def test_predicted_settings_are_exported_without_a_measurement(tmp_path: Path) -
     assert done.stdout.startswith("Pythia-2.8B with free_lunch+fsdp_2 on 4 x A100, MBS 8, GAS 32: ")
     assert " days (predicted: free_lunch+fsdp_2, on today's stack (transformers 5.23.0)).\n" in done.stdout
     assert "--standalone --nproc-per-node 4 " in done.stdout
-    assert json.loads((tmp_path / "accelerate.json").read_text())["fsdp_config"]["fsdp_reshard_after_forward"] is False
+    arguments = json.loads((tmp_path / "training_arguments.json").read_text())
+    assert arguments["fsdp_config"]["reshard_after_forward"] is False
 
 
 def test_a_script_is_a_data_set_and_a_call() -> None:
@@ -298,10 +299,8 @@ def test_transformers_takes_the_arguments(in_ranks: Callable[..., list[Any]], tm
 
 @pytest.mark.parametrize(("settings", "again"), [("fsdp_2", False), ("fsdp_3", True)])
 def test_weights_are_gathered_again_for_the_backward_pass_in_stage_3_alone(settings: str, again: bool) -> None:
-    files = configurations(training("pythia-1b", settings))
-    arguments = json.loads(files["training_arguments.json"])
+    arguments = json.loads(configurations(training("pythia-1b", settings))["training_arguments.json"])
     assert arguments["fsdp_config"]["reshard_after_forward"] is again
-    assert json.loads(files["accelerate.json"])["fsdp_config"]["fsdp_reshard_after_forward"] is again
 
 
 # --- What a training records ---

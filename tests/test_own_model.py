@@ -16,6 +16,7 @@ import pytest
 
 from repro import models
 from repro.console import UserError
+from repro.export.configurations import training_arguments
 from repro.models import custom, specification
 from repro.models.recipe import Images, Text
 from repro.models.specification import Fields
@@ -24,6 +25,7 @@ from repro.record import Trial
 from repro.run import estimate
 from repro.run.results import RECIPES
 from tests.command_line import answer, process, refusal, repro, trial_lines
+from tests.test_export import training
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -383,6 +385,17 @@ def test_no_part_of_a_model_recomputes_because_its_configuration_says_so() -> No
 
 
 @pytest.mark.slow
+def test_a_classifier_of_texts_without_a_padding_id_takes_several_examples() -> None:
+    import torch
+
+    from repro.models.configured import transformers_model
+
+    reward = LLAMA | {"architectures": ["LlamaForSequenceClassification"], "num_hidden_layers": 1}
+    ids = torch.randint(1000, (4, 16))
+    assert transformers_model(reward, "eager")(input_ids=ids, labels=ids).ndim == 0
+
+
+@pytest.mark.slow
 def test_a_model_of_timm_has_its_own_image_size_and_layer_and_a_tiny_version() -> None:
     found = described("timm:vit_tiny_patch16_224:depth=3,num_classes=10", batch_size=8, epochs=2.0, dataset_size=40.0)
     assert found.paper.images is not None
@@ -633,8 +646,8 @@ def test_weights_that_no_loss_reaches_are_frozen_in_each_build_and_named(folder:
         frozen = {name.split(".")[0] for name, weight in model.named_parameters() if not weight.requires_grad}
         assert frozen == {"tower", unused}
     custom.register(found)
-    assert custom.has_frozen_weights(found.paper.id)
-    assert not custom.has_frozen_weights("vit")
+    assert training_arguments(training(found.paper.id, "naive"))["ddp_find_unused_parameters"]
+    assert not training_arguments(training("vit", "naive"))["ddp_find_unused_parameters"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Configurations of the exported settings for other programs: transformers' Trainer, DeepSpeed, and accelerate."""
+"""Configurations of the exported settings for other programs: transformers' Trainer, and DeepSpeed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ..paper import deepspeed
 from .training import Training
 
 DEEPSPEED = "deepspeed.json"
-_WRAP = "TRANSFORMER_BASED_WRAP"
 
 
 def configurations(training: Training) -> dict[str, str]:
@@ -19,14 +18,14 @@ def configurations(training: Training) -> dict[str, str]:
     found = {"training_arguments.json": as_json(training_arguments(training)) + "\n"}
     if training.settings.library == "deepspeed":
         found[DEEPSPEED] = as_json(zero(training)) + "\n"
-    return found | {"accelerate.json": as_json(accelerate(training)) + "\n"}
+    return found
 
 
 def training_arguments(training: Training) -> dict[str, Any]:
     """Return arguments of transformers' TrainingArguments. Its Trainer has no Adam beside AdamW, which without weight
     decay is the same."""
     recipe, settings = training.recipe, training.settings
-    fsdp = settings.library == "fsdp"
+    fsdp, known = settings.library == "fsdp", custom.registered(recipe.id)
     found: dict[str, Any] = {
         "output_dir": "trainer",
         "per_device_train_batch_size": training.micro_batch,
@@ -45,7 +44,7 @@ def training_arguments(training: Training) -> dict[str, Any]:
         "torch_compile": training.compiled,
         "gradient_checkpointing": settings.checkpointing and not fsdp,
         # Where others build the model, nothing has frozen the weights that no loss reaches.
-        "ddp_find_unused_parameters": custom.has_frozen_weights(recipe.id),
+        "ddp_find_unused_parameters": known is not None and known.paper.frozen.weights > 0,
         "save_strategy": "steps",
         "logging_steps": 10,
         "report_to": "none",
@@ -60,7 +59,7 @@ def training_arguments(training: Training) -> dict[str, Any]:
         found["fsdp"] = True
         found["fsdp_config"] = {
             "version": 2,
-            "auto_wrap_policy": _WRAP,
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
             "transformer_layer_cls_to_wrap": recipe.layers,
             "reshard_after_forward": settings.stage == 3,
             "cpu_offload": settings.offloading,
@@ -86,34 +85,3 @@ def zero(training: Training) -> dict[str, Any]:
         training.recipe, training.settings, True, training.recipe.precision, training.accumulation
     )
     return found | {"train_micro_batch_size_per_gpu": training.micro_batch}
-
-
-def accelerate(training: Training) -> dict[str, Any]:
-    """Return accelerate's configuration."""
-    recipe, settings = training.recipe, training.settings
-    kind = {"torch": "MULTI_GPU" if training.world > 1 else "NO", "fsdp": "FSDP", "deepspeed": "DEEPSPEED"}
-    found: dict[str, Any] = {
-        "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": kind[settings.library],
-        "num_machines": training.nodes,
-        "num_processes": training.world,
-        "machine_rank": 0,
-        "use_cpu": training.device == "cpu",
-    }
-    if settings.library == "deepspeed":  # whose file has the precision
-        found["deepspeed_config"] = {"deepspeed_config_file": DEEPSPEED, "zero3_init_flag": False}
-    else:
-        found["mixed_precision"] = "no" if recipe.precision == "fp32" else recipe.precision
-    if settings.library == "fsdp":
-        found["fsdp_config"] = {
-            "fsdp_version": 2,
-            "fsdp_auto_wrap_policy": _WRAP,
-            "fsdp_transformer_layer_cls_to_wrap": recipe.layer,
-            "fsdp_reshard_after_forward": settings.stage == 3,
-            "fsdp_offload_params": settings.offloading,
-            "fsdp_activation_checkpointing": settings.checkpointing,
-            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-        }
-    if training.compiled:
-        found["dynamo_config"] = {"dynamo_backend": "INDUCTOR"}
-    return found

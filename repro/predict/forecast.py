@@ -232,9 +232,7 @@ def implied_true_days(cell: Cell, printed_days: float, stack: Traced = PAPER_STA
 @cache
 def _printed_step(cell: Cell, stack: Traced) -> TimedStep | None:
     """Return the training step of `as_printed`; None if nothing is predicted to train."""
-    found, rates = as_printed(cell, stack), fitted_constants()[EVERYTHING].rates
+    found, fitted = as_printed(cell, stack), fitted_constants()[EVERYTHING]
     if not found.feasible:
         return None
-    recipe = recipe_of(cell.model)
-    trace = trace_of(recipe, found.machine, found.settings, stack)
-    return StepModel(recipe, trace, found.settings, found.machine, rates).step(found.micro_batch)
+    return step_model(recipe_of(cell.model), found.machine, found.settings, fitted, stack).step(found.micro_batch)

@@ -32,38 +32,38 @@ def waits(settings: Settings, papers: bool) -> bool:
     return settings.offloading or settings.stage > 1
 
 
-def authors_step(step: TimedStep, queue: Queue) -> float:
-    """Return the seconds of a training step by the authors' clock."""
-    seconds, papers = step.micro.seconds, step.trace.stack == PAPER_STACK
+def authors_step(step: TimedStep, queue: Queue, slower: float = 1.0) -> float:
+    """Return the seconds of a training step that is so many times `slower` by the authors' clock."""
+    seconds, papers = slower * step.micro.seconds, step.trace.stack == PAPER_STACK
     if waits(step.settings, papers):
-        return step.seconds
+        return slower * step.seconds
     room, launch = queue.eager, queue.launch
     if step.compiled:
         room, launch = queue.papers_compiled if papers else queue.compiled, queue.launch_compiled
-    backwards = _backwards(step)
+    backwards, update = _backwards(step, slower), slower * step.update
     shown = min(seconds, max(launch * launches(step), seconds - _last(backwards, room)))
     left = seconds - shown
     adam = ADAM_PASSES * step.trace.parameters / ADAM_CHUNK
     if step.settings.library != "torch":  # FSDP and DeepSpeed (by its timer) wait for the GPU in an update
-        updating = left + step.update
+        updating = left + update
     elif step.recipe.precision == "fp16":  # the scaler waits for the gradients; Adam's launches are only submitted
         updating = left + queue.launch * adam
     else:
-        updating = max(queue.launch * adam, left + step.update - _last([(adam, step.update), *backwards], room))
+        updating = max(queue.launch * adam, left + update - _last([(adam, update), *backwards], room))
     return shown * step.times + updating
 
 
 def launches(step: TimedStep) -> float:
     """Return the launches of a micro-step, about as many as a profiler counts."""
-    return sum(number for number, _ in _backwards(step))
+    return sum(number for number, _ in _backwards(step, 1.0))
 
 
-def _backwards(step: TimedStep) -> list[tuple[float, float]]:
+def _backwards(step: TimedStep, slower: float) -> list[tuple[float, float]]:
     """Return a micro-step's stretches as (launches, seconds), last one first. DistributedDataParallel and DeepSpeed
     copy each gradient into a bucket and finally back. The time of communication is spread over the stretches."""
     a_kernel = COMPILED_LAUNCHES if step.compiled else EAGER_LAUNCHES
     copied = step.settings.library != "fsdp"
-    share = step.micro.seconds / sum(each.seconds for each in step.micro.stretches)
+    share = slower * step.micro.seconds / sum(each.seconds for each in step.micro.stretches)
     return [(step.trace.total("tensors").fixed * copied, 0.0)] + [
         (a_kernel * each.stretch.kernels + copied * each.stretch.tensors, each.seconds * share)
         for each in reversed(step.micro.stretches)
@@ -74,7 +74,7 @@ def true_over_predicted(step: TimedStep, queue: Queue, authors: float) -> float:
     """Return the factor by which a predicted step is slower if the authors' clock shows `authors` seconds of it."""
     factor = 1.0
     for _ in range(_TRIES):  # the clock is nearly proportional to the true time
-        ratio = authors / authors_step(step.scaled(factor), queue)
+        ratio = authors / authors_step(step, queue, factor)
         factor *= ratio
         if abs(ratio - 1) < 1e-6:
             break

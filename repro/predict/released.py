@@ -13,10 +13,9 @@ from ..paper.settings import FREE_LUNCH, NAIVE, Settings
 from ..record import Record
 from ..steps import days_of_steps, utilisation
 from .fits import EVERYTHING, fitted_constants
-from .forecast import trace_of
+from .forecast import step_model
 from .hardware import Machine
 from .launch_queue import authors_step, true_over_predicted
-from .time import StepModel
 from .traces import PAPER_STACK
 
 
@@ -81,8 +80,7 @@ def _step(record: Record) -> ReleasedStep:
     assert seconds is not None
     assert micro_batch is not None
     machine = Machine(paper_gpu(record.device), record.count)
-    step = StepModel(recipe, trace_of(recipe, machine, settings, PAPER_STACK), settings, machine, fit.rates)
-    predicted = step.step(micro_batch)
+    predicted = step_model(recipe, machine, settings, fit, PAPER_STACK).step(micro_batch)
     implied = predicted.seconds * true_over_predicted(predicted, fit.queue, seconds)
     flops, peak = (
         recipe.flops_per_example * recipe.batch_size,

@@ -14,23 +14,20 @@ from typing import Any, Literal
 from repro.console import DATA
 from repro.formats import SECONDS_A_DAY, significant
 from repro.paper.arithmetic import recipe_of
-from repro.paper.settings import Settings
 from repro.paper.tables import Table, cells
 from repro.record import Record
 from repro.validity import undisturbed
 
 from .. import models
-from ..models.recipe import Recipe
 from ..paper.gpus import find
 from .constants import PAPERS, Queue, Rates
 from .fits import EVERYTHING, Constants, Errors, Factors
-from .forecast import search, trace_of
+from .forecast import search, step_model
 from .hardware import Machine, gpu_named
 from .launch_queue import authors_step
 from .observations import Observation, trials
 from .published import Published, predicted_seconds, published
-from .time import StepModel
-from .traces import Traced, nearest
+from .traces import nearest
 
 HeldOut = Literal["recipe", "GPU", "all"]  # what the fit had not seen of a row; all: no such row is in any fit
 WAYS: tuple[HeldOut, HeldOut] = ("recipe", "GPU")
@@ -104,7 +101,7 @@ def scored(fits: Mapping[str, Constants], records: Mapping[str, Sequence[Record]
 
 def unseen(fits: Mapping[str, Constants]) -> list[Scored]:
     """Return what the errors of predictions follow from: the paper's cells, our trials, and what others measured."""
-    return [*_held_out(fits), *_elsewhere(fits[EVERYTHING])]
+    return [*_held_out(fits), *(_published(row, fits[EVERYTHING]) for row in published())]
 
 
 def _held_out(fits: Mapping[str, Constants]) -> list[Scored]:
@@ -129,18 +126,14 @@ def _trial(trial: Observation, held: Constants, way: HeldOut) -> list[Scored]:
     seconds = trial.days * SECONDS_A_DAY / steps
     found = [Scored(STEP, what, trial.machine, seconds, step.seconds, trial.source, way)]
     if trial.authors_days is not None:
-        shown = authors_step(step.scaled(seconds / step.seconds), held.queue)
+        shown = authors_step(step, held.queue, seconds / step.seconds)
         authors = trial.authors_days * SECONDS_A_DAY / steps
         found.append(Scored(CLOCK, what, trial.machine, authors, shown, trial.source, way))
     return found
 
 
-def _elsewhere(fit: Constants) -> list[Scored]:
-    """Return what others published, and no fit has seen."""
-    return [_published(row, fit) for row in published()]
-
-
 def _published(row: Published, fit: Constants) -> Scored:
+    """Return what others published, and no fit has seen."""
     return Scored(
         TRAINING if row.what == "step" else FORWARD,
         f"{row.who} {row.model} {row.settings}",
@@ -170,15 +163,10 @@ def _recorded(fit: Constants, records: Mapping[str, Sequence[Record]]) -> list[S
             continue
         recipe, settings = record.recipe_and_settings
         machine = Machine(gpu, record.count)
-        step = _step(recipe, settings, machine, size, fit, nearest({}))
+        step = step_model(recipe, machine, settings, fit, nearest({})).step(size).seconds
         of = RECORD if folder.startswith(OURS) else f"records of {folder}"
         found.append(Scored(of, f"{recipe.name} {settings.id}", machine, measured, step, source, "all"))
     return found
-
-
-def _step(recipe: Recipe, settings: Settings, machine: Machine, size: int, fit: Constants, stack: Traced) -> float:
-    trace = trace_of(recipe, machine, settings, stack)
-    return StepModel(recipe, trace, settings, machine, fit.rates).step(size).seconds
 
 
 def _predicted_before(records: Mapping[str, Sequence[Record]]) -> list[Scored]:

@@ -63,10 +63,6 @@ class Timed:
     def seconds(self) -> float:
         return self.compute + self.memory + self.launches
 
-    def scaled(self, factor: float) -> Timed:
-        """Return a copy that is `factor` times as slow."""
-        return Timed(self.stretch, factor * self.compute, factor * self.memory, factor * self.launches)
-
 
 @dataclass(frozen=True)
 class MicroStep:
@@ -80,11 +76,6 @@ class MicroStep:
     @cached_property
     def seconds(self) -> float:
         return sum(each.seconds for each in self.stretches) + self.communication + self.offload
-
-    def scaled(self, factor: float) -> MicroStep:
-        """Return a copy that is `factor` times as slow."""
-        slower = tuple(each.scaled(factor) for each in self.stretches)
-        return MicroStep(slower, factor * self.communication, factor * self.offload)
 
 
 @dataclass(frozen=True)
@@ -118,10 +109,6 @@ class TimedStep:
             micro.offload * times,
             self.update,
         )
-
-    def scaled(self, factor: float) -> TimedStep:
-        """Return a copy that is `factor` times as slow."""
-        return replace(self, micro=self.micro.scaled(factor), update=factor * self.update)
 
 
 def stretches(trace: Trace, settings: Settings, examples: float, compiled: bool) -> tuple[Segment, ...]:

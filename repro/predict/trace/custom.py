@@ -118,7 +118,7 @@ def _described(
         inputs=inputs,
         width=_width(naive),
         flops_per_example=given.flops_per_example or 0,
-        module=_module_of(naive),
+        module=type(naive.get_submodule("model")).__module__,
         compiles=True if given.compiles is None else given.compiles,
         build=lambda kernels, attention: naive,
         **specification.training(asked.text, given, inputs, None if like is None else like.training_steps),
@@ -166,7 +166,7 @@ def _inputs(asked: Specification, model: nn.Module, config: dict[str, Any]) -> T
         _refuse_channels(asked, config.get("in_chans", channels))
         return Images(config.get("img_size", size), inner.num_classes)
     full: Any = inner.config
-    if configured.head(config, asked.text).reads_images:
+    if inner.main_input_name == "pixel_values":
         _refuse_channels(asked, getattr(full, "num_channels", 3))
         size = getattr(full, "image_size", None)
         size = size if isinstance(size, list | tuple) else [size]
@@ -209,10 +209,6 @@ def _positions(model: nn.Module, config: Any) -> int | None:
 def _refuse_channels(asked: Specification, channels: int) -> None:
     if channels != 3:
         raise UserError(f"{asked.text}: its images have {channels} channels, expected 3: RGB")
-
-
-def _module_of(model: nn.Module) -> str:
-    return type(model.get_submodule("model")).__module__
 
 
 def _width(model: nn.Module) -> int:
@@ -412,16 +408,10 @@ def _attention(asked: Specification, config: dict[str, Any], inputs: Text | Imag
                     return attention
                 if with_same is not None:
                     break
-    return "sdpa" if "sdpa" in candidates and _builds(make, "sdpa") else ""
-
-
-def _builds(make: Any, attention: str) -> bool:
-    try:
-        with configured.quietly(), torch.device("meta"):
-            make(attention)
-    except Exception:
-        return False
-    return True
+    with contextlib.suppress(UserError):
+        _on_meta(asked, make, "sdpa")
+        return "sdpa"
+    return ""
 
 
 def _same_loss(config: dict[str, Any], inputs: Text | Images, attention: str) -> bool | None:
