@@ -110,8 +110,8 @@ def cpu_disturbance(cpus: float | None) -> str | None:
 _MOST = 1e12  # of what follows from raw times: far more seconds, days or examples than any training has
 
 
-# Optional end of an id, which no record field has; older runs measured a largest micro batch that is no power of two.
-_AS_TIMED = r"(/[0-9]+-rounds)?(/micro-batch-([0-9]+|no-power-of-2))?(/method-[0-9a-f]+)?"
+# Optional end of an id, which no record field has.
+_AS_TIMED = r"(/[0-9]+-rounds)?(/micro-batch-[0-9]+)?(/method-[0-9a-f]+)?"
 
 
 def contradiction(record: Record) -> str | None:

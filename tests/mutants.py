@@ -549,7 +549,7 @@ MUTANTS = {
         "repro/predict/memory.py",
         "divisors(models.micro_batch_limit(recipe, gpus))",
         "divisors(models.micro_batch_limit(recipe, 1))",
-        "tests/test_predict_memory.py -k 'with_room_for_all or no_power_of_two'",
+        "tests/test_predict_memory.py -k with_room_for_all",
     ),
     "group-of-one": Mutant(
         "repro/predict/memory.py",
@@ -577,8 +577,8 @@ MUTANTS = {
     ),
     "published-tokens": Mutant(
         "repro/predict/published.py",
-        "return self.examples * each / self.measured",
-        "return self.examples / each / self.measured",
+        "return self.examples * units / self.measured",
+        "return self.examples / units / self.measured",
         "tests/test_published.py -k units_are_read",
     ),
     "impossible-share": Mutant(

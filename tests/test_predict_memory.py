@@ -79,14 +79,6 @@ def test_a_checkpointed_model_returns_no_keys_and_values() -> None:
     assert plain.per_example - checkpointed.per_example == pytest.approx(12 * less.per_example)
 
 
-def test_deepspeed_shards_12_bytes_a_weight_and_keeps_half_precision_weights() -> None:
-    recipe = models.find("pythia-2.8b")
-    trace = traces.find(recipe.id, "half")
-    memory = peak_memory(recipe, trace, Settings(True, sharding="zero_1"), 8, 8, NOTHING_ASIDE)
-    assert memory.optimizer == 12 * trace.parameters / 8
-    assert memory.weights == 2 * trace.parameters
-
-
 @pytest.mark.parametrize(
     ("settings", "kept", "gathered", "gradients", "optimizer", "buckets"),
     [  # bytes a weight: kept and gathered of all, gradients as they end, states; elements of buckets
@@ -158,13 +150,6 @@ def test_the_largest_micro_batch_fits_and_its_double_does_not(settings: Settings
     assert peak_memory(recipe, trace, settings, 2, 2 * size or 1, fitted.allowance).peak > room
 
 
-def test_a_micro_batch_divides_a_batch_that_is_no_power_of_two(fitted: fits.Constants) -> None:
-    recipe = replace(models.find("pythia-160m"), batch_size=2 * 12)
-    trace = traces.find(recipe.id, "custom")
-    size = largest_micro_batch(recipe, trace, FREE_LUNCH, paper_gpu("A100"), 2, fitted.allowance)
-    assert size == 4, "8 would fit, and leave 4 of 12 examples out"
-
-
 @pytest.mark.parametrize(("share", "size"), [(1, 1), (3, 1), (6, 2), (24, 8), (40, 8), (48, 16)])
 def test_with_room_for_all_the_micro_batch_is_the_largest_power_of_two_that_divides_the_share(
     share: int, size: int, fitted: fits.Constants
@@ -191,10 +176,6 @@ def test_a_micro_batch_is_a_power_of_two_within_a_gpus_share_of_the_batch(fitted
                 size = largest("mamba", settings, gpu, gpus, fitted.allowance)
                 assert size <= 128 // gpus
                 assert size & (size - 1) == 0
-
-
-def test_a_gpus_whole_share_of_the_batch_may_be_one_example(fitted: fits.Constants) -> None:
-    assert largest("mamba", Settings.parse("free_lunch+zero_3"), paper_gpu("A100"), 128, fitted.allowance) == 1
 
 
 @pytest.mark.parametrize("sharding", ["none", "zero_2", "fsdp_3"])

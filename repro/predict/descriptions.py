@@ -131,8 +131,8 @@ def _shipped(recipe: Recipe) -> str | None:
 
 
 def is_traced(recipe: Recipe) -> bool:
-    """Return whether a recipe of one's own has a trace already."""
-    if _decoder(recipe) or _shipped(recipe):
+    """Return whether a recipe has a trace already."""
+    if not traces_here(recipe):
         return True
     return custom.specification_of(recipe.id) is not None and _traces(_folder(recipe))
 

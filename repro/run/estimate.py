@@ -87,7 +87,7 @@ def compiling_seconds(layers: int, settings: Settings) -> float:
 def _steps(trial: Trial, gpu: Gpu | None) -> _Steps:
     recipe, settings = trial.recipe_and_settings
     tiny = trial.scale == "tiny"
-    if gpu is not None and not tiny and (not models.is_own(recipe.id) or descriptions.is_traced(recipe)):
+    if gpu is not None and not tiny and descriptions.is_traced(recipe):
         with contextlib.suppress(UserError):  # no trace of the recipe, or the catalogue lacks a figure of the GPU
             return _predicted_steps(trial, gpu, recipe, settings)
     peak = peak_flops(gpu, recipe.precision, tf32=settings.free_lunch) or 100e12
