@@ -515,11 +515,11 @@ MUTANTS = {
         "return 1.0",
         "tests/test_predict_time.py -k 'settings_exchange or perfect_rates'",
     ),
-    "latency-of-each-collective": Mutant(
+    "layers-gathered-once": Mutant(
         "repro/predict/time.py",
-        "self._collectives * self.machine.latency",
-        "self.machine.latency",
-        "tests/test_predict_time.py -k 'settings_exchange or perfect_rates'",
+        "return 2 * self.trace.parameters - kept",
+        "return self.trace.parameters - kept",
+        "tests/test_predict_time.py -k settings_exchange",
     ),
     "gradients-in-half": Mutant(
         "repro/predict/time.py",
