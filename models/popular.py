@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .specification import KEYS
-
 FOLDER = Path(__file__).parent / "configurations"
 
 
@@ -32,6 +30,10 @@ def listed() -> dict[str, Popular]:
     return {row["id"]: Popular(row["id"], row["name"], row["file"], _given(row)) for row in rows}
 
 
+_NUMBERS = {"sequence": "sequence", "image": "image_size", "batch": "batch_size", "tokens": "tokens"}
+_NUMBERS |= {"epochs": "epochs", "dataset": "dataset_size"}
+
+
 def _given(row: dict[str, str]) -> dict[str, Any]:
-    numbers = {name: row[key] for key, (name, _) in KEYS.items() if row.get(key)}
-    return {"name": row["id"]} | {name: text if name == "precision" else int(text) for name, text in numbers.items()}
+    numbers = {name: int(row[key]) for key, name in _NUMBERS.items() if row[key]}
+    return {"name": row["id"], "precision": row["precision"], **numbers}

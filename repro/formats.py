@@ -301,11 +301,12 @@ def duration(seconds: float) -> str:
 
 
 def days_cell(days: float) -> str:
-    """Return days for a table that people read; below a day in hours and minutes: 3.5, 7 h 12 min, 50 s."""
-    minutes = round(days * 24 * 60)
+    """Return days for a table that people read; below a day in hours and minutes: 3.5, 7 h 12 min, 50 s. Three figures
+    of days count, so that days which were rounded to these read as those that were not."""
     if days >= 1:
         return significant(days)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else duration(days * SECONDS_A_DAY)
+    minutes = round(rough(days) * 24 * 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else duration(rough(days) * SECONDS_A_DAY)
 
 
 def days_text(days: float) -> str:

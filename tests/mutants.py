@@ -303,8 +303,8 @@ MUTANTS = {
     ),
     "less-than-a-day": Mutant(
         "repro/formats.py",
-        "minutes = round(days * 24 * 60)\n    if",
-        "minutes = round(days * 24) * 60\n    if",
+        "minutes = round(rough(days) * 24 * 60)",
+        "minutes = round(rough(days) * 24) * 60",
         "tests/test_units.py -k hours_and_minutes",
     ),
     "tokens-a-second": Mutant(

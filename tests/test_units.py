@@ -23,6 +23,8 @@ def test_a_duration_is_so_many_of_its_unit(given: str, seconds: float) -> None:
     [
         (20, "20 s", "20 s"),
         (600, "10 min", "10 min"),
+        (2548.8, "42 min", "42 min"),
+        (2550.05, "42 min", "42 min"),  # as its days rounded to three figures, which a row of a prediction has
         (26_000, "7 h 13 min", "7 h 13 min"),
         (86_399, "24 h 0 min", "24 h 0 min"),
         (86_400, "1", "1 day"),
