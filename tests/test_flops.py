@@ -21,15 +21,6 @@ KNOWN = {
     "convnext": 3.658e11,
     "vit": 3.692e11,
 }
-UNGROUPED = [name for name in models.IDS if name not in ("convnext", "mamba")]
-
-
-@pytest.fixture(scope="module")
-def counted(in_ranks: InRanks) -> Callable[..., dict[str, int]]:
-    def count(recipe: str, scale: Scale, cured: bool = False) -> dict[str, int]:
-        return in_ranks("count_flops", recipe=recipe, scale=scale, cured=cured)[0]
-
-    return count
 
 
 @pytest.mark.parametrize("recipe", models.IDS)
@@ -54,38 +45,13 @@ def test_mambas_whole_training_is_5e21_flops_and_convnexts_5e20() -> None:
 
 
 @pytest.mark.parametrize("scale", ["paper", "tiny"])
-@pytest.mark.parametrize("recipe", UNGROUPED)
-def test_torchs_counter_agrees(counted: Callable[..., dict[str, int]], recipe: str, scale: Scale) -> None:
-    count = counted(recipe, scale)
-    assert count["forward"] + count["backward"] == models.find(recipe, scale).flops_per_example
+@pytest.mark.parametrize("recipe", [id for id in models.IDS if id != "mamba"])
+def test_torchs_counter_agrees(in_ranks: InRanks, recipe: str, scale: Scale) -> None:
+    [count] = in_ranks("count_flops", recipe=recipe, scale=scale)
+    assert count == models.find(recipe, scale).flops_per_example
 
 
-@pytest.mark.parametrize("scale", ["paper", "tiny"])
-def test_torchs_counter_agrees_on_convnext_once_it_minds_groups(
-    counted: Callable[..., dict[str, int]], scale: Scale
-) -> None:
-    count = counted("convnext", scale, cured=True)
-    assert count["forward"] + count["backward"] == models.find("convnext", scale).flops_per_example
-
-
-def test_left_as_it_is_the_counter_triples_convnext_in_its_backward_alone(
-    counted: Callable[..., dict[str, int]],
-) -> None:
-    """It multiplies the weight gradient of a grouped convolution by the groups, here the width of each stage. Should
-    this fail, torch has mended it, and the cure above can go."""
-    count, right = counted("convnext", "paper"), counted("convnext", "paper", cured=True)
-    assert count["forward"] == right["forward"]
-    assert count["forward"] + count["backward"] == pytest.approx(1.090e12, rel=1e-3)
-    depthwise = 0
-    for depth, width, side in zip((3, 3, 27, 3), (256, 512, 1024, 2048), (56, 28, 14, 7), strict=True):
-        weight_gradient = 2 * side**2 * 49 * width
-        depthwise += depth * weight_gradient * (width - 1)
-    assert count["backward"] - right["backward"] == depthwise
-
-
-def test_torchs_counter_agrees_on_mamba_but_for_the_scan_and_padding(
-    counted: Callable[..., dict[str, int]],
-) -> None:
+def test_torchs_counter_agrees_on_mamba_but_for_the_scan_and_padding(in_ranks: InRanks) -> None:
     """The slow path writes the scan's output as matrix products, and pads its convolution at both ends; counts of
     the other recipes hold neither vector operations nor padding, so the closed form leaves them out."""
     recipe = models.find("mamba", "tiny")
@@ -93,12 +59,8 @@ def test_torchs_counter_agrees_on_mamba_but_for_the_scan_and_padding(
     layers, inner, state, kernel = 2, 2 * 64, 16, 4
     scan = 3 * layers * recipe.inputs.sequence * 2 * inner * state
     padding = 3 * layers * 2 * inner * kernel * (kernel - 1)
-    count = counted("mamba", "tiny", cured=True)
-    assert count["forward"] + count["backward"] == recipe.flops_per_example + scan + padding
-
-    wrong = counted("mamba", "tiny")
-    assert wrong["forward"] == count["forward"]
-    assert wrong["backward"] > 1.5 * count["backward"]
+    [count] = in_ranks("count_flops", recipe="mamba", scale="tiny")
+    assert count == recipe.flops_per_example + scan + padding
 
 
 def test_mambas_scan_is_a_hundredth_of_its_flops() -> None:

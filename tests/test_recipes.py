@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -182,14 +181,6 @@ from repro import models
 built = {id: type(models.find(id, "tiny").build(True, "sdpa").model).__name__ for id in models.IDS}
 print(json.dumps({"built": built, "asked": asked, "opened": opened}))
 """
-_UNCURED = """
-import torch
-for package in ("timm", "transformers.models.gpt_neox.modeling_gpt_neox"):
-    try:
-        __import__(package)
-    except Exception as error:
-        print(f"{package}: {error}")
-"""
 
 
 def python(program: str, home: Path) -> str:
@@ -214,21 +205,6 @@ def test_all_nine_recipes_build_in_one_fresh_process_without_network_or_home(tmp
     }
     assert found["asked"] == []
     assert found["opened"] == []
-
-
-def _cuda_torchvision_beside_cpu_torch() -> bool:
-    try:
-        return version("torch").endswith("+cpu") and "+cpu" not in version("torchvision")
-    except PackageNotFoundError:
-        return False
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not _cuda_torchvision_beside_cpu_torch(), reason="torchvision and torch are one build here")
-def test_without_the_cure_neither_timm_nor_transformers_can_be_imported(tmp_path: Path) -> None:
-    complaints = python(_UNCURED, tmp_path).splitlines()
-    assert [complaint.split(":")[0].split(".")[0] for complaint in complaints] == ["timm", "transformers"]
-    assert all("operator torchvision::nms does not exist" in complaint for complaint in complaints)
 
 
 # --- Custom kernels and naive ---

@@ -962,8 +962,8 @@ def rate_factors(rank: Rank, kind: Any, warmup_steps: int, floor: float, steps: 
 # --- FLOPs ---
 
 
-def count_flops(rank: Rank, recipe: str, scale: Scale, cured: bool) -> dict[str, int]:
-    """torch's count of one example's FLOPs, with eager attention and without memory; `cured` of its mistake in the
+def count_flops(rank: Rank, recipe: str, scale: Scale) -> int:
+    """torch's count of one example's FLOPs, with eager attention and without memory, but for its mistake in the
     backward of grouped convolutions, where it multiplies the weight gradient by the number of groups."""
     described = models.find(recipe, scale)
 
@@ -972,17 +972,15 @@ def count_flops(rank: Rank, recipe: str, scale: Scale, cured: bool) -> dict[str,
         products = 2 * torch.Size(gradient).numel() * torch.Size(weight[1:]).numel()
         return products * (wanted[0] + wanted[1])
 
-    mapping = {torch.ops.aten.convolution_backward: convolution_backward} if cured else None
+    mapping = {torch.ops.aten.convolution_backward: convolution_backward}
     example = random_batch(described, 1)
     # timm reads values while it builds, which fake tensors refuse, and transformers in the forward, which meta does.
     with FakeTensorMode() if isinstance(described.inputs, Text) else torch.device("meta"):
         module = described.build(False, "sdpa")
         batch = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in example.items()}
-        with FlopCounterMode(display=False, custom_mapping=mapping) as forward:
-            loss = module(**batch)
-        with FlopCounterMode(display=False, custom_mapping=mapping) as backward:
-            loss.backward()
-    return {"forward": forward.get_total_flops(), "backward": backward.get_total_flops()}
+        with FlopCounterMode(display=False, custom_mapping=mapping) as counter:
+            module(**batch).backward()
+    return counter.get_total_flops()
 
 
 # --- The exported train.py ---

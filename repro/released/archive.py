@@ -164,10 +164,14 @@ def _files(source: Path) -> Iterator[tuple[str, int, Callable[[], IO[bytes]]]]:
                 with path.open("rb") as file:
                     yield from _in_tar(file, nested=True)
             else:
-                yield str(path), path.stat().st_size, partial(path.open, "rb")
+                yield str(path), path.stat().st_size, partial(_open, path)
     else:
         with source.open("rb") as file:
             yield from _in_tar(file, nested=False)
+
+
+def _open(path: Path) -> IO[bytes]:
+    return path.open("rb")
 
 
 def _in_tar(file: IO[bytes], nested: bool) -> Iterator[tuple[str, int, Callable[[], IO[bytes]]]]:
