@@ -28,9 +28,9 @@ from repro.paper.tables import quantities
 from repro.run.corrected import corrected_table
 from repro.survey import shares, training
 from repro.survey.allocations import LASTS, Access, Allocation, access, cards
-from repro.survey.answers import Answers as Read
-from repro.survey.answers import Person, _budget, read
-from repro.survey.counts import fisher, holm, wilson
+from repro.survey.answers import _budget, read
+from repro.survey.counts import Answers as Read
+from repro.survey.counts import Person, fisher, holm, wilson
 from repro.survey.questions import questions
 from tests.command_line import answer, refusal, repro
 from tests.survey_files import SPLIT, Answers, as_csv, as_printed, authors_file, export, form, holder, people, split

@@ -16,7 +16,7 @@ from ..formats import listing
 from ..paper.tables import Cell
 from ..predict.traces import PAPER_STACK, Traced
 from ..record import BY_DAYS, DEFAULT, Clock, Record, other
-from ..survey.answers import Answers
+from ..survey.counts import Answers
 from .claim import Claim, ClaimVerdict, judge, listed
 from .measured import MEASURED, Measurements
 from .special import RECOMPUTED

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 from .. import models
@@ -48,13 +48,23 @@ def find(name: str) -> Callable[[], Working] | None:
     id of a row of quantities.csv."""
     if "/" in name:
         return partial(quantity, name)
-    for pattern, function in NAMES.items():
-        words = re.sub(r"\{(\w+)\}", lambda word: f"(?P<{word[1]}>{_WORDS.get(word[1], '.+')})", pattern)
-        if found := re.fullmatch(words, name):
-            return partial(
-                function, **{word: int(text) if word in _COUNTS else text for word, text in found.groupdict().items()}
-            )
+    for pattern, function in _patterns():
+        if found := pattern.fullmatch(name):
+            words = {word: int(text) if word in _COUNTS else text for word, text in found.groupdict().items()}
+            return partial(function, **words)
     return None
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], Callable[..., Working]]]:
+    """Return each name as a pattern, with a group for each of its words, and the function of its number."""
+    return [
+        (
+            re.compile(re.sub(r"\{(\w+)\}", lambda word: f"(?P<{word[1]}>{_WORDS.get(word[1], '.+')})", name)),
+            function,
+        )
+        for name, function in NAMES.items()
+    ]
 
 
 def _read(value: float, text: str, source: str, file: str, row: str, rounded_to: float = 0.0) -> Working:

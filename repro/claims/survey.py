@@ -8,9 +8,8 @@ from pathlib import Path
 
 from .. import command
 from ..formats import Interval, counted, listing
-from ..survey.answers import AUTHORS_PEOPLE, Answers
-from ..survey.counts import BASE
-from ..survey.questions import KINDS
+from ..survey.counts import BASE, Answers
+from ..survey.questions import AUTHORS_PEOPLE, KINDS
 from ..survey.shares import HIGHER_END, SHARES, TYPICAL, Compared, compared, most_gpus
 from .working import Missing, Settled, SourceRow, Working
 

@@ -21,9 +21,9 @@ from ..printout import add_output, data, output, people
 from ..printout import shown as shown_rows
 from ..survey import shares, training
 from ..survey.allocations import LASTS
-from ..survey.answers import AUTHORS_PEOPLE, Answers, read
-from ..survey.counts import BASE, FEW, shown
-from ..survey.questions import form, listed, questions
+from ..survey.answers import read
+from ..survey.counts import BASE, FEW, Answers, shown
+from ..survey.questions import AUTHORS_PEOPLE, form, listed, questions
 from ..survey.shares import Compared, compared
 from .custom_models import add_models
 from .day_options import add_by, add_measured_days, add_stack, measured_days

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..survey import shares
-from ..survey.answers import Answers
-from ..survey.counts import BASE, FEW
+from ..survey.counts import BASE, FEW, Answers
 from ..survey.questions import NOT_AVAILABLE, gpus
 from ..survey.shares import Compared, Counts
 from ..survey.training import CALLED, LEVELS, Reach

@@ -10,7 +10,7 @@ from typing import Literal
 from ..datafile import CsvRow, Positive, read_csv, read_once
 from ..formats import DAYS_A_YEAR
 from ..paper.gpus import Gpu, catalogue, find
-from .answers import Person
+from .counts import Person
 from .questions import COUNTS, DURATIONS, KINDS, NONE_AVAILABLE, NOT_SURE, OTHER
 from .shares import generation
 

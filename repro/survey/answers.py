@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import files
-from ..console import UserError, visible
+from ..console import UserError
 from ..formats import counted
 from .columns import Asked, answers_besides, arranged
-from .counts import BASE, Count, rounded, shown
+from .counts import BASE, Answers, Person, Source
 from .export import Export, export
-from .questions import AUTHORS_COLUMNS, OTHER, Question, gpus, plain, questions, spellings
+from .questions import AUTHORS_COLUMNS, AUTHORS_PEOPLE, BUDGETS, OTHER, Question, gpus, plain, questions, spellings
 
 if TYPE_CHECKING:
     from ..released.archive import Packed
 
-AUTHORS_PEOPLE = 50  # answers in the authors' file (section 2)
-BUDGETS = ("0 USD", "up to 500 USD", "501 to 1,000 USD", "1,001 to 5,000 USD", "more than 5,000 USD")
 _UP_TO = (0, 500, 1000, 5000)
 _NOTHING = {"none", "no", "zero", "nothing", "no budget", "nil", "no cloud budget"}
 _DIGITS = 15  # of a budget
@@ -45,67 +43,6 @@ _IDENTITIES = (
 )
 _TIME = re.compile(r"\b(time|timestamp|date|start(ed)?|submitted|completed|completion)\b")
 _NOBODY = {"", "anonymous", "anon", "n a", "na", "none", "no"}  # as `plain` has them
-
-
-@dataclass(frozen=True)
-class Person:
-    """One person's answers: by column the choices as printed, or `OTHER`. A column without an answer is not there."""
-
-    chosen: Mapping[str, frozenset[str]]
-
-    def has(self, column: str, *choices: str) -> bool:
-        """Return whether one of these choices was made."""
-        return not self.chosen.get(column, frozenset()).isdisjoint(choices)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file of answers: its name, SHA-256, and number of people; `authors` where it has the columns of the
-    authors' file, and as many people."""
-
-    name: str
-    digest: str
-    people: int
-    authors: bool
-
-    def called(self, people: int | str) -> str:
-        """Return what the file is, for a sentence, with its number of people as shown."""
-        what = "taken for the authors' file by its columns and" if self.authors else "of others than the paper's"
-        return f"{visible(Path(self.name).name)} ({what} {people} people, sha256 {self.digest[:16]})"
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The answers of all files. `columns` are those that a file asks; `problems` a line each on what was left out.
-    Counts of people are rounded unless `exact`."""
-
-    people: Sequence[Person]
-    columns: frozenset[str]
-    sources: Sequence[Source]
-    problems: Sequence[str]
-    exact: bool
-
-    @property
-    def authors(self) -> bool:
-        """Return whether these are the paper's own people and no others."""
-        return len(self.sources) == 1 and self.sources[0].authors
-
-    def rounded(self, people: int) -> int | None:
-        """Return a number of these people as it is counted and shown; None for fewer than 5."""
-        return rounded(people, self.exact)
-
-    def count(self, people: int, of: int) -> Count:
-        """Return the count of some of these people among others."""
-        return Count(self.rounded(people), self.rounded(of))
-
-    @property
-    def number(self) -> int | str:
-        """Return the number of all people as shown."""
-        return shown(self.rounded(len(self.people)))
-
-    def named(self) -> list[str]:
-        """Return what each file is, with its number of people as shown."""
-        return [source.called(shown(self.rounded(source.people))) for source in self.sources]
 
 
 @dataclass

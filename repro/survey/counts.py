@@ -1,12 +1,14 @@
-"""Counts of people, rounded so that no small group shows; their shares, and the test of shares of two groups."""
+"""Counts of people's answers, rounded so that no small group shows; their shares, and the test of two shares."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb, sqrt
+from pathlib import Path
 
+from ..console import visible
 from ..formats import Interval
 
 BASE = 5  # people: counts are multiples of it, and none below it is shown
@@ -45,6 +47,67 @@ class Count:
     def text(self) -> str:
         """Return the count for a table: 30 of 50."""
         return f"{shown(self.people)} of {shown(self.of)}"
+
+
+@dataclass(frozen=True)
+class Person:
+    """One person's answers: by column the choices as printed, or `OTHER`. A column without an answer is not there."""
+
+    chosen: Mapping[str, frozenset[str]]
+
+    def has(self, column: str, *choices: str) -> bool:
+        """Return whether one of these choices was made."""
+        return not self.chosen.get(column, frozenset()).isdisjoint(choices)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of answers: its name, SHA-256, and number of people; `authors` where it has the columns of the
+    authors' file, and as many people."""
+
+    name: str
+    digest: str
+    people: int
+    authors: bool
+
+    def called(self, people: int | str) -> str:
+        """Return what the file is, for a sentence, with its number of people as shown."""
+        what = "taken for the authors' file by its columns and" if self.authors else "of others than the paper's"
+        return f"{visible(Path(self.name).name)} ({what} {people} people, sha256 {self.digest[:16]})"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of all files. `columns` are those that a file asks; `problems` a line each on what was left out.
+    Counts of people are rounded unless `exact`."""
+
+    people: Sequence[Person]
+    columns: frozenset[str]
+    sources: Sequence[Source]
+    problems: Sequence[str]
+    exact: bool
+
+    @property
+    def authors(self) -> bool:
+        """Return whether these are the paper's own people and no others."""
+        return len(self.sources) == 1 and self.sources[0].authors
+
+    def rounded(self, people: int) -> int | None:
+        """Return a number of these people as it is counted and shown; None for fewer than 5."""
+        return rounded(people, self.exact)
+
+    def count(self, people: int, of: int) -> Count:
+        """Return the count of some of these people among others."""
+        return Count(self.rounded(people), self.rounded(of))
+
+    @property
+    def number(self) -> int | str:
+        """Return the number of all people as shown."""
+        return shown(self.rounded(len(self.people)))
+
+    def named(self) -> list[str]:
+        """Return what each file is, with its number of people as shown."""
+        return [source.called(shown(self.rounded(source.people))) for source in self.sources]
 
 
 def wilson(people: int, of: int) -> Interval:

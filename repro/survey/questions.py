@@ -127,6 +127,9 @@ AUTHORS_COLUMNS = (
     *(f"{kind}_{column}" for kind in KINDS for column in ("gen", "mem", *map(str, COUNTS))),
     *("gpu_link", "node_link"),
 )
+AUTHORS_PEOPLE = 50  # answers in that file (section 2)
+# The classes of the one answer that is a sum.
+BUDGETS = ("0 USD", "up to 500 USD", "501 to 1,000 USD", "1,001 to 5,000 USD", "more than 5,000 USD")
 
 
 def plain(text: str) -> str:

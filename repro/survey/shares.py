@@ -10,9 +10,10 @@ from math import erfc, exp, log, sqrt
 from ..formats import Interval, yes
 from ..paper.tables import quantities
 from ..printout import Column
-from .answers import AUTHORS_PEOPLE, BUDGETS, Answers, Person
-from .counts import BASE, Count, Z, fisher, holm, shown
+from .counts import BASE, Answers, Count, Person, Z, fisher, holm, shown
 from .questions import (
+    AUTHORS_PEOPLE,
+    BUDGETS,
     COUNTS,
     DURATIONS,
     KINDS,

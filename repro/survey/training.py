@@ -19,8 +19,7 @@ from ..paper.tables import Table, cells
 from ..predict.hardware import Machine
 from ..printout import Column
 from .allocations import A_NODE, LASTS, Access, Change, access
-from .answers import Answers
-from .counts import BASE, rounded, shown
+from .counts import BASE, Answers, rounded, shown
 from .questions import COUNTS
 
 Level = Literal["naive", "free_lunch", "everything"]
