@@ -8,16 +8,10 @@ from pathlib import Path
 
 from .. import command, models
 from ..console import UserError, markdown, say
-from ..formats import (
-    FOR_MACHINES,
-    Format,
-    counted,
-    path,
-    render,
-)
+from ..formats import FOR_MACHINES, Format, counted, path, render
 from ..money.amounts import deadline_text
 from ..money.days import DaysAsked
-from ..printout import add_output, data, output, people
+from ..printout import add_output, data, output, people, screen
 from ..printout import shown as shown_rows
 from ..survey import shares, training
 from ..survey.allocations import LASTS
@@ -64,19 +58,36 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def main(given: argparse.Namespace) -> int:
     _check(given)
-    if given.questions:
-        return _questions(given.format)
+    print(_questions(given.format) if given.questions else _counts(given))
+    return 0
+
+
+def _counts(given: argparse.Namespace) -> str:
+    """Return what was asked of people's answers, or of the paper's academic hardware without any."""
     wanted = models.listed(given.models, models.find_traced)
     asked = DaysAsked(given.by, given.stack, *measured_days(given))
     if not given.answers:
-        return _papers(given.format, wanted, asked)
+        rows = training.papers_rows(wanted, asked)
+        table = training.papers_table(rows)
+        notes = [
+            "A GPU's column has the days with all methods, on the best number of them: csv and json also have those "
+            "naive and with the free lunch, and where each is from.",
+            *_training_notes(asked),
+        ]
+        return output(training.papers_sentence(table), rows, table, notes, given.format)
     answers = read_answers(given.answers, given.exact)
     reached = training.reach(answers, wanted, asked) if given.out or given.train else []
     if given.out:
         say(_page(answers, reached, wanted, asked, given.out))
     if given.train:
-        return _train(given.format, answers, reached, wanted, asked, given.all)
-    return _shares(given.format, answers, given.all)
+        first, change = _headlines(reached, wanted)
+        notes = [change, _not_known(answers), _rounding(answers)]
+        return screen(first, training.COLUMNS, reached, notes, given.format, given.all)
+    notes = [_people(answers), _judged(answers), _rounding(answers)]
+    counts = shares.counted(answers)
+    seen = shown_rows(shares.COLUMNS, [row for row in counts if row.share])
+    answer = _differing(compared(answers))
+    return output(answer, data(shares.COLUMNS, counts), seen, notes, given.format, given.all)
 
 
 def read_answers(files: Sequence[Path], exact: bool = False) -> Answers:
@@ -109,34 +120,18 @@ def _check(given: argparse.Namespace) -> None:
         raise UserError(f"--{'exact' if given.exact else 'out'} is of people's answers: name ANSWERS.csv")
 
 
-def _questions(format: Format) -> int:
+def _questions(format: Format) -> str:
     if format in FOR_MACHINES:
-        print(render(form(), format))
-        return 0
+        return render(form(), format)
     if format == "markdown":
         source = "The questions of the paper's Table 2 (Appendix A), with their choices; what came later is marked."
-        print("\n".join(["# Survey on academic compute", "", source, "", *listed("## ", "- ", markdown)]))
-        return 0
-    asked = questions().values()
+        return "\n".join(["# Survey on academic compute", "", source, "", *listed(markdown)])
     rows = [
-        {"no.": each.number, "question": each.text, "answer": each.how, "choices": len(each.choices)} for each in asked
+        {"no.": each.number, "question": each.text, "answer": each.how, "choices": len(each.choices)}
+        for each in questions().values()
     ]
-    answer = f"The paper's Table 2 (Appendix A) asks {len(rows)} questions."
-    print(
-        people(
-            answer, rows, ["--format markdown has the form with all choices, csv and json have its columns."], format
-        )
-    )
-    return 0
-
-
-def _shares(format: Format, answers: Answers, every: bool) -> int:
-    found = compared(answers)
-    notes = [_people(answers), _judged(answers), _rounding(answers)]
-    rows = shares.counted(answers)
-    seen = shown_rows(shares.COLUMNS, [row for row in rows if row.share])
-    print(output(_differing(found), data(shares.COLUMNS, rows), seen, notes, format, every))
-    return 0
+    note = "--format markdown has the form with all choices, csv and json have its columns."
+    return people(f"The paper's Table 2 (Appendix A) asks {len(rows)} questions.", rows, [note], format)
 
 
 def _people(answers: Answers) -> str:
@@ -165,16 +160,6 @@ def _judged(answers: Answers) -> str:
     )
 
 
-def _share_notes(found: Sequence[Compared], answers: Answers) -> list[str]:
-    return [
-        *(f"{each.what[0].upper()}{each.what[1:]}: {each.note}." for each in found if each.note),
-        "A share is of those who answered its question. Its interval is Wilson's, of 95 %, for who else might have "
-        f"answered. {_judged(answers)}",
-        "Figure 1 counts who filled in every row, or has none of these GPUs, as the paper's does.",
-        _rounding(answers),
-    ]
-
-
 def _rounding(answers: Answers) -> str:
     if not answers.exact:
         return (
@@ -183,34 +168,10 @@ def _rounding(answers: Answers) -> str:
     return "Counts are exact, as the file is the authors'." if answers.authors else f"{_EXACT[0].upper()}{_EXACT[1:]}."
 
 
-def _train(
-    format: Format,
-    answers: Answers,
-    reached: Sequence[training.Reach],
-    wanted: Sequence[str],
-    asked: DaysAsked,
-    every: bool,
-) -> int:
-    first, change = _headlines(reached, wanted)
-    notes = [change, _not_known(answers), _rounding(answers)]
-    print(output(first, data(training.COLUMNS, reached), shown_rows(training.COLUMNS, reached), notes, format, every))
-    return 0
-
-
 def _headlines(found: Sequence[training.Reach], wanted: Sequence[str]) -> list[str]:
     """Return the sentences on the model of the headline."""
     first = found[wanted.index(_HEADLINE) if _HEADLINE in wanted else 0]
     return [training.headline(first), training.best_change(first)]
-
-
-def _reach_notes(answers: Answers, asked: DaysAsked) -> list[str]:
-    return [
-        _not_known(answers),
-        *_training_notes(asked),
-        "More by one change: people who cannot train it naively now, and could with the methods, with allocations one "
-        "choice longer, or with twice the GPUs for as long.",
-        _rounding(answers),
-    ]
 
 
 def _not_known(answers: Answers) -> str:
@@ -239,26 +200,30 @@ def _page(
         *map(Sentence, [*sentences, _people(answers), _differing(found)]),
         Heading("Who can train what", "training"),
         Table("who can train what", shown_rows(training.COLUMNS, reached)),
-        Bullets(_reach_notes(answers, asked)),
+        Bullets(
+            [
+                _not_known(answers),
+                *_training_notes(asked),
+                "More by one change: people who cannot train it naively now, and could with the methods, with "
+                "allocations one choice longer, or with twice the GPUs for as long.",
+                _rounding(answers),
+            ]
+        ),
         Heading("The paper's shares, counted again", "shares", "Shares"),
         Table("shares", shown_rows(shares.COLUMNS, [row for row in shares.counted(answers) if row.share])),
-        Bullets(_share_notes(found, answers)),
+        Bullets(
+            [
+                *(f"{each.what[0].upper()}{each.what[1:]}: {each.note}." for each in found if each.note),
+                "A share is of those who answered its question. Its interval is Wilson's, of 95 %, for who else might "
+                f"have answered. {_judged(answers)}",
+                "Figure 1 counts who filled in every row, or has none of these GPUs, as the paper's does.",
+                _rounding(answers),
+            ]
+        ),
         Heading("Figures", "figures"),
         *figures(answers, reached),
     ]
     return write_survey(headline, blocks, folder)
-
-
-def _papers(format: Format, wanted: Sequence[str], asked: DaysAsked) -> int:
-    rows = training.papers_rows(wanted, asked)
-    table = training.papers_table(rows)
-    notes = [
-        "A GPU's column has the days with all methods, on the best number of them: csv and json also have those naive "
-        "and with the free lunch, and where each is from.",
-        *_training_notes(asked),
-    ]
-    print(output(training.papers_sentence(table), rows, table, notes, format))
-    return 0
 
 
 def _training_notes(asked: DaysAsked) -> list[str]:

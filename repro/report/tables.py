@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, get_args
 
@@ -26,7 +26,6 @@ TITLES: dict[Number, str] = {
     "j": "Appendix J as printed: the fastest settings of each cell of Table 1.",
 }
 Rows = list[dict[str, Any]]
-_LOST = "?"
 _SIZES = ((10**9, "B"), (10**6, "M"), (10**3, "K"), (1, ""))
 _PRICES = ("5", "6", "7")
 
@@ -44,7 +43,7 @@ def rows(
     """
     if records is not None and table in _PRICES:
         raise UserError(f"table {table} holds prices, and no run measures those; leave --measured out")
-    found = _READERS[table]()
+    found = _printed(table)
     if records is None:
         return found
     if table in TABLES:
@@ -113,18 +112,17 @@ def _of_best(record: Record | None) -> dict[str, Any]:
     }
 
 
+def _printed(table: Number) -> Rows:
+    """Return the rows of a table as printed."""
+    if table in TABLES:
+        return [asdict(cell) for cell in cells(table)]
+    if table == "j":
+        return [{key: _mark(value) for key, value in asdict(row).items()} for row in published_settings()]
+    read: dict[Number, Callable[[], Mapping[Any, Any]]]
+    read = {"3": printed_recipes, "5": gpu_prices, "6": parts, "7": servers}
+    return [asdict(row) for row in read[table]().values()]
+
+
 def _mark(value: Any) -> Any:
-    if value is None:
-        return _LOST
-    return yes(value) if isinstance(value, bool) else value
-
-
-_READERS: dict[Number, Callable[[], Rows]] = {
-    "1": lambda: [asdict(cell) for cell in cells("1")],
-    "3": lambda: [asdict(row) for row in printed_recipes().values()],
-    "4": lambda: [asdict(cell) for cell in cells("4")],
-    "5": lambda: [asdict(row) for row in gpu_prices().values()],
-    "6": lambda: [asdict(row) for row in parts().values()],
-    "7": lambda: [asdict(row) for row in servers().values()],
-    "j": lambda: [{key: _mark(value) for key, value in asdict(row).items()} for row in published_settings()],
-}
+    """Return what a column of Appendix J has: a mark, which may be illegible, as a word."""
+    return "?" if value is None else yes(value) if isinstance(value, bool) else value

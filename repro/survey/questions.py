@@ -167,14 +167,13 @@ def form() -> list[dict[str, Any]]:
     ]
 
 
-def listed(mark: str, bullet: str, escape: Callable[[str], str] = str) -> list[str]:
-    """Return the questions with their choices as lines: `mark` before a question, `bullet` before a choice."""
+def listed(escape: Callable[[str], str]) -> list[str]:
+    """Return the questions with their choices as lines of Markdown, their texts escaped."""
     lines = []
     for question in questions().values():
-        lines += ["", f"{mark}{question.number}. {escape(question.text)}", ""]
-        asked = f"{bullet}Answer: {question.how}."
-        lines.append(f"{asked[:-1]}, in each of: {escape(', '.join(question.rows))}." if question.rows else asked)
+        of = f", in each of: {escape(', '.join(question.rows))}" if question.rows else ""
+        lines += ["", f"## {question.number}. {escape(question.text)}", "", f"- Answer: {question.how}{of}."]
         for choice in question.choices:
-            lines.append(bullet + escape(f"{choice.text}{f' (added, of {choice.added})' if choice.added else ''}"))
-        lines += [f"{bullet}[Other]"] * question.other
+            lines.append("- " + escape(f"{choice.text}{f' (added, of {choice.added})' if choice.added else ''}"))
+        lines += ["- [Other]"] * question.other
     return lines[1:]
