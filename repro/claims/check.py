@@ -1,4 +1,4 @@
-"""Checks of the papers' claims: each gets one verdict from the number that its formula or function recomputes."""
+"""Checks of the papers' claims: each gets one verdict, from the number that its formula or a run gives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from ..record import BY_DAYS, DEFAULT, Clock, Record, other
 from ..survey.counts import Answers
 from .claim import Claim, ClaimVerdict, judge, listed
 from .measured import MEASURED, Measurements
-from .special import RECOMPUTED
 from .survey import SURVEYED, surveyed
 from .true_days import ByTrueDays, by_true_days, true_days
 from .working import Missing, Settled, Working, shown
@@ -128,9 +127,9 @@ def _check(
     """Return the verdict on a claim. `measured` has the clock that counts first, and the other."""
     if claim.not_checkable is not None:
         return Checked(claim, "not_checkable", claim.not_checkable, None)
-    if claim.formula or claim.id in RECOMPUTED:
+    if claim.formula:
         working = claim.recomputed()
-        return Checked(claim, *judge(claim, working), working, by_true_days(working, claim.number, days))
+        return Checked(claim, *judge(claim, working), working, by_true_days(working, claim.formula.value, days))
     if claim.id in SURVEYED:
         return _measured(claim, partial(surveyed, claim.id, claim.published, claim.unit, answers))
     if claim.id not in MEASURED:

@@ -15,7 +15,6 @@ from ..datafile import CsvRow, Positive, absent, csv_rows, expected_folder, read
 from ..formats import Interval
 from . import formulas
 from .formulas import Formula, Note, Number, RefusedError
-from .special import RECOMPUTED
 from .survey import SETTLED
 from .working import DRAWS, Working, shown
 
@@ -68,14 +67,12 @@ class Claim:
         """Return a number with the claim's unit, which is singular for 1."""
         return _with_unit(number, self.unit)
 
-    def number(self) -> Working:
-        """Return what the formula, or else the claim's function, computes from expected/, without the note."""
-        return self.formula.value() if self.formula else RECOMPUTED[self.id]()
-
     def recomputed(self) -> Working:
-        """Return the number with the note. Raises UserError where a formula cannot be computed."""
+        """Return what the formula, which there must be, computes from expected/, with the note. Raises UserError where
+        it cannot be computed."""
+        assert self.formula is not None
         try:
-            found = self.number()
+            found = self.formula.value()
             return found.with_note(self.note()) if self.note else found
         except ArithmeticError as error:
             raise UserError(f"{expected_folder() / 'claims.csv'}: the formula of {self.id}: {error}") from None
@@ -103,14 +100,14 @@ def listed() -> tuple[Claim, ...]:
             row.problem("published", "a number, as its precision is one")
         if line.precision is None and line.not_checkable is None and line.id not in SETTLED:
             row.problem("precision", "a positive number, as the claim is to be checked")
-        above = {id: claim.number for id, claim in found.items() if claim.formula or id in RECOMPUTED}
+        above = {id: claim.formula.value for id, claim in found.items() if claim.formula}
         formula = _formula(row, "formula", formulas.parse, above)
         if formula and line.not_checkable:
             row.problem("not_checkable", "-, as the claim has a formula")
         claim = Claim(
             **asdict(line) | {"published": row["published"], "unit": row["unit"], "formula": formula, "note": None}
         )
-        note = _formula(row, "note", formulas.parse_note, above | ({claim.id: claim.number} if formula else {}))
+        note = _formula(row, "note", formulas.parse_note, above | ({claim.id: formula.value} if formula else {}))
         found[claim.id] = replace(claim, note=note)
     if not found:
         absent(file, "row", "a claim")

@@ -16,7 +16,7 @@ from operator import add, mul, sub, truediv
 from typing import Any
 
 from ..formats import Interval
-from . import numbers
+from . import numbers, special  # noqa: F401  # special names further numbers
 from .working import Working, added, applied, shown
 
 Number = Callable[[], Working]

@@ -29,8 +29,8 @@ Number = TypeVar("Number", bound=Callable[..., Working])
 
 NAMES: dict[str, Callable[..., Working]] = {}  # by the name of a number, with its variable words in braces
 _WORDS = {"model": "|".join(map(re.escape, models.names())), "table": "[14]", "gpus": "[1-9]"}
-_WORDS |= {"epochs": "[0-9]{1,3}", "several": "1|several"}
-_COUNTS = ("gpus", "epochs")
+_WORDS |= {"epochs": "[0-9]{1,3}", "several": "1|several", "usd": "[0-9]{1,9}", "board": "PCIe|SXM"}
+_COUNTS = ("gpus", "epochs", "usd")
 
 
 def named(name: str) -> Callable[[Number], Number]:

@@ -1,8 +1,7 @@
-"""Claims that no formula states: means over cells, counts of rows, and choices among machines."""
+"""Numbers that no arithmetic on named ones states: means over cells, counts of rows, and choices among machines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from statistics import fmean
 
@@ -14,9 +13,11 @@ from ..paper.arithmetic import PYTHIA, by_place, days_at_peak, gpu_days, recipe_
 from ..paper.gpus import paper_gpus
 from ..paper.tables import COUNTS, Table, analytic_peaks, printed_recipes, published_settings, training_compute
 from . import numbers
+from .numbers import NAMES, named
 from .working import SourceRow, Working, count, fact, mean, shown
 
 
+@named("mean of original GPU-days over those on 8 A100")
 def less_compute() -> Working:
     """Return the mean of original GPU-days over those on 8 A100, where the original is known: all but Mamba."""
     ratios = {}
@@ -28,6 +29,7 @@ def less_compute() -> Working:
     return mean(list(ratios.values())).with_note(without)
 
 
+@named("mean speed-up of Pythia")
 def mean_speedup() -> Working:
     """Return Figure 2's mean speed-up, over the Pythia models, wherever the naive settings can train."""
     every = speedups()
@@ -42,16 +44,17 @@ def mean_speedup() -> Working:
     return mean(pythia).with_note(note)
 
 
-def analytic_optimism(sxm: bool = False) -> Working:
-    """Return the mean of naive days over analytic ones, for the Pythia models of Figure 2: with the paper's peaks, or
-    with that of the H100 that the nodes had, an `sxm` part."""
+@named("mean of naive days over analytic ones, {board} H100")
+def analytic_optimism(board: str) -> Working:
+    """Return the mean of naive days over analytic ones, for the Pythia models of Figure 2: with the paper's peaks,
+    of the PCIe part for the H100, or with that of the SXM part, which the nodes had."""
     known = analytic_peaks()
     peaks = {}
     for gpu in dict.fromkeys((*known, "H100")):  # a row that is missing is named
         text = f"{known[gpu].fp16_tflops:g} TFLOP/s"
         peaks[gpu] = Working.read(known[gpu].fp16_tflops, SourceRow("analytic_peaks.csv", gpu, text, known[gpu].source))
     note = "H100 at 756 TFLOP/s, the peak of the PCIe part; the nodes had the SXM part"
-    if sxm:
+    if board == "SXM":
         pcie, peaks["H100"] = peaks["H100"], numbers.datasheet("H100", "fp16_tflops", "TFLOP/s")
         faster = shown(peaks["H100"].value.value)
         note = f"H100 at {faster} TFLOP/s in place of {shown(pcie.value.value)}: its analytic days are fewer"
@@ -74,6 +77,7 @@ def analytic_optimism(sxm: bool = False) -> Working:
     return mean(ratios).with_note(note)
 
 
+@named("infeasible pairs of Pythia and GPU, Table {table}")
 def infeasible(table: Table) -> Working:
     """Count Figure 3's infeasible pairs of Pythia model and GPU: those that are infeasible on 2, on 4 and on 8 GPUs."""
     pairs = []
@@ -86,12 +90,14 @@ def infeasible(table: Table) -> Working:
     return count(pairs, "are infeasible")
 
 
+@named("GPUs that train Pythia-6.9B alone")
 def largest_model_on_1_gpu() -> Working:
     """Count Figure 10's GPUs of which one alone can train Pythia-6.9B."""
     cells = [by_place("1")["Pythia-6.9B", gpu, 1] for gpu in paper_gpus()]
     return count([fact(cell.state == "days", numbers.cell_row(cell)) for cell in cells], "GPUs can train it alone")
 
 
+@named("infeasible cells of several GPUs, Table 1")
 def feasible_on_more_gpus() -> Working:
     """Count Figure 10's cells with several GPUs that no settings can train."""
     cells = [cell for cell in by_place("1").values() if cell.gpus > 1]
@@ -99,6 +105,7 @@ def feasible_on_more_gpus() -> Working:
     return count(lacking, "cells with 2, 4 or 8 GPUs are infeasible")
 
 
+@named("entries of Table 3 unlike the release")
 def table_3() -> Working:
     """Count the entries of Table 3 that differ from the authors' release, but for parameters and ViT's tokens."""
     entries = []
@@ -127,6 +134,7 @@ def _released(recipe: Recipe) -> dict[str, int | str | None]:
     return found
 
 
+@named("rows of Appendix J with another batch size")
 def batch_sizes() -> Working:
     """Count the rows of Appendix J whose GPUs, MBS and GAS do not multiply to the batch size."""
     rows = []
@@ -137,6 +145,7 @@ def batch_sizes() -> Working:
     return count(rows, "rows have another GPUs x MBS x GAS than the batch size")
 
 
+@named("rows of Appendix J whose MBS is no power of two")
 def powers_of_two() -> Working:
     """Count the rows of Appendix J whose MBS is not a power of two."""
     rows = [
@@ -145,6 +154,7 @@ def powers_of_two() -> Working:
     return count(rows, "rows have an MBS that is no power of two")
 
 
+@named("cells in one of Appendix J and Table 1")
 def left_out() -> Working:
     """Count the cells that Appendix J leaves out although Table 1 has days, or has although Table 1 has none."""
     there = {row.place for row in published_settings()}
@@ -162,6 +172,7 @@ def _row_j(model: str, gpu: str, gpus: int, value: str, source: str) -> SourceRo
 # --- Machines of Figure 7: each has a price and days of Pythia-1B ---
 
 
+@named("machines as fast as 8 H100")
 def eight_h100_fastest() -> Working:
     """Count the other machines that train Pythia-1B at least as fast as 8 H100."""
     days = {machine: days for machine, (_, days) in numbers.machines().items()}
@@ -170,17 +181,19 @@ def eight_h100_fastest() -> Working:
     return count([best.marked(False), *others], "machines are as fast as 8 H100")
 
 
-def fastest_within(budget: float) -> Working:
+@named("fewest days of Pythia-1B within {usd} USD")
+def fastest_within(usd: int) -> Working:
     """Return the fewest days of Pythia-1B among the machines that the budget can buy."""
-    within = [(*name, *numbers) for name, numbers in numbers.machines().items() if numbers[0].value.value <= budget]
+    within = [(*name, *numbers) for name, numbers in numbers.machines().items() if numbers[0].value.value <= usd]
     gpu, gpus, cost, days = min(within, key=lambda machine: machine[3].value.value)
     others = [number for *_, its_cost, its_days in within for number in (its_cost, its_days)]
     return days.after(*others).saying(
-        f"the fastest of the {len(within)} machines up to {shown(budget)} USD: {gpus} {gpu} at "
+        f"the fastest of the {len(within)} machines up to {shown(usd)} USD: {gpus} {gpu} at "
         f"{shown(cost.value.value)} USD, {shown(days.value.value)} days"
     )
 
 
+@named("machines cheaper than 8 A100 and as fast")
 def cheaper_and_as_fast() -> Working:
     """Count machines that cost less than 8 A100 and train Pythia-1B in as few days; a "good balance" means none."""
     machines = numbers.machines()
@@ -209,6 +222,7 @@ def days_lost(gpus: tuple[str, ...], least: float, most: float) -> Working:
     return lost.after(*(cost for cost, _ in within.values()))
 
 
+@named("machines with A6000 of 50,000 to 100,000 USD")
 def a6000_machines() -> Working:
     """Count the machines with A6000 that cost $50k to $100k."""
     costs = [cost for (gpu, _), (cost, _) in numbers.machines().items() if gpu == "A6000"]
@@ -231,29 +245,8 @@ def errors(sign: int, *resources: str) -> Working:
     return count(found, "predictions are off in the other direction")
 
 
-RECOMPUTED: dict[str, Callable[[], Working]] = {
-    "less-compute-than-originals": less_compute,
-    "less-compute-on-8-a100": less_compute,
-    "review-less-compute": less_compute,
-    "mean-speedup": mean_speedup,
-    "analytic-optimism": analytic_optimism,
-    "analytic-optimism-with-sxm-peak": partial(analytic_optimism, sxm=True),
-    "naive-infeasible": partial(infeasible, "4"),
-    "optimised-infeasible": partial(infeasible, "1"),
-    "largest-model-on-1-gpu": largest_model_on_1_gpu,
-    "feasible-on-more-gpus": feasible_on_more_gpus,
-    "table-3": table_3,
-    "appendix-j-batch-sizes": batch_sizes,
-    "appendix-j-powers-of-two": powers_of_two,
-    "appendix-j-leaves-out": left_out,
-    "eight-h100-fastest": eight_h100_fastest,
-    "budget-40k-days": partial(fastest_within, 40_000),
-    "review-budget-40k": partial(fastest_within, 40_000),
-    "review-budget-130k": partial(fastest_within, 130_000),
-    "review-budget-160k": cheaper_and_as_fast,
-    "review-under-50k": partial(days_lost, ("RTX 3090",), 0, 50_000),
-    "review-over-100k": partial(days_lost, ("A100", "H100"), 100_000, float("inf")),
-    "review-50k-to-100k": a6000_machines,
-    "lab-cpus-underestimated": partial(errors, -1, T4_2_CPUS, T4_16_CPUS),
-    "lab-gpus-overestimated": partial(errors, 1, T4, V100),
-}
+# The papers' words for ranges of prices, and for processors.
+NAMES["days that RTX 3090 lose below 50,000 USD"] = partial(days_lost, ("RTX 3090",), 0, 50_000)
+NAMES["days that A100 and H100 lose above 100,000 USD"] = partial(days_lost, ("A100", "H100"), 100_000, float("inf"))
+NAMES["times on CPUs that are predicted too long"] = partial(errors, -1, T4_2_CPUS, T4_16_CPUS)
+NAMES["times on GPUs that are predicted too short"] = partial(errors, 1, T4, V100)

@@ -10,7 +10,6 @@ from statistics import NormalDist
 from .. import command
 from ..claims import numbers
 from ..claims.claim import Claim, listed
-from ..claims.special import RECOMPUTED
 from ..claims.working import Working
 from ..compare.trials import DRIFT
 from ..formats import Interval, shell_words
@@ -160,7 +159,7 @@ def _days_of(claim: Claim) -> list[Cell]:
         found.append(cell)
         return Working.read(cell.days or 1, numbers.cell_row(cell))
 
-    if claim.not_checkable is None and (claim.formula or claim.id in RECOMPUTED):
+    if claim.formula:
         with numbers.days_read_by(read):
-            claim.number()
+            claim.formula.value()
     return found
