@@ -378,8 +378,8 @@ MUTANTS = {
     ),
     "plan-cpu": Mutant(
         "repro/plan/script_causes.py",
-        "replace(_with(plan, rates), machine=cpu)",
-        "replace(_with(plan, rates), machine=machine)",
+        "replace(plan, machine=each, constants=constants)",
+        "replace(plan, constants=constants)",
         "tests/test_plan_scripts.py -k a_minute",
         slow=True,
     ),

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import re
 import subprocess
 import sys
 import time
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -17,9 +20,13 @@ import torch
 from torch import nn
 
 from repro.machine.stack import declare_torchvision_operators
+from repro.measure.memory import CpuUse, busy_cpus
+from repro.plan import causes
+from repro.predict.fits import Probes
 from repro.predict.memory import Allowance
 from repro.predict.trace.record import record
 from repro.predict.trace.trace import make_real
+from repro.validity import cpu_disturbance
 from tests.command_line import ROOT, repro
 
 SCRIPTS = Path(__file__).parent / "plan"
@@ -279,3 +286,71 @@ def test_its_own_arguments_stand_behind_two_dashes() -> None:
     )
     assert (two["steps"], two["micro_batch"]) == (200, 64)
     assert one["micro_batch"] == 32
+
+
+def test_a_number_names_the_gpu_as_torch_has_it(tmp_path: Path) -> None:
+    script, text = tmp_path / "train.py", (SCRIPTS / "plain.py").read_text()
+    found = []
+    for device in ('torch.device("cuda")', "torch.device(0)", "0"):
+        script.write_text(text.replace('torch.device("cuda" if torch.cuda.is_available() else "cpu")', device))
+        found.append(json.loads(repro("plan", str(script), "--gpu", "RTX 4090", "--format", "json").stdout)["rows"])
+    assert found[0] == found[1] == found[2]
+
+
+# Two cores, as results/searches-2-cores has them.
+CPU = Probes("cpu", 2**35, None, {1: causes._CPUS[0]}, 0.0)
+
+
+def on_cpu(probes: Path, script: str, *options: str) -> Any:
+    done = repro("plan", str(SCRIPTS / script), "--probes", str(probes), "--format", "json", *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_script_is_planned_for_a_cpu_that_was_probed(tmp_path: Path) -> None:
+    CPU.save(file := tmp_path / "probes.json")
+    found, on_gpu = on_cpu(file, "plain.py"), planned("plain.py")
+    [here], [there] = found["rows"], on_gpu["rows"]
+    for same in ("flops_per_micro_step", "weights", "micro_batch", "steps", "precision"):
+        assert here[same] == there[same], same
+    assert here["predicted_step_seconds"] > there["flops_per_micro_step"] / CPU.counts[1].fp32
+    assert here["usable_bytes"] == CPU.memory
+    assert not [each for each in found["changes"] if "TF32" in each["change"] or "bf16" in each["change"]]
+    assert found["update_kernels"] > on_gpu["update_kernels"], "a CPU updates tensor by tensor"
+    judged = on_cpu(file, "plain.py", "--took", "1h")
+    assert not [each for each in judged["rows"] if "GPU" in each["cause"]]
+
+
+SECONDS = re.compile(r"^([0-9.]+) s, loss", re.MULTILINE)
+SLOWED = [  # the script's arguments as planned, and as it ran; one thread; what a plan says of its time
+    (("--steps", "12"), (), False, None),
+    (("--compile", "--chain", "24", "--width", "2048"), (), False, None),
+    (("--compile", "--chain", "24", "--width", "2048"), ("--chain", "24", "--width", "2048"), False, "not compiled"),
+    (("--steps", "12"), (), True, "one thread computes"),
+    (("--packed",), (), False, "it waits for its data"),
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.parametrize(("planned", "ran", "alone", "cause"), SLOWED)
+def test_what_slows_a_training_on_this_cpu_is_named(
+    tmp_path: Path, planned: tuple[str, ...], ran: tuple[str, ...], alone: bool, cause: str | None
+) -> None:
+    file = tmp_path / "probes.json"
+    command = [sys.executable, str(SCRIPTS / "timed.py"), *(ran or planned)]
+    threads = {"OMP_NUM_THREADS": "1"} if alone else {}
+    for _ in range(PATIENT):
+        use = CpuUse()
+        assert repro("probe", "--processes", "1", "--out", str(file)).returncode == 0
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | threads)
+        if not cpu_disturbance(busy_cpus([each for each in [use.read()] if each])):
+            break
+    else:
+        pytest.skip("needs a CPU that nothing else uses")
+    _, _, *steps = map(float, SECONDS.findall(done.stdout))
+    judged = on_cpu(file, "timed.py", "--took", f"{median(steps):.6f}s", "--", *planned)
+    if cause is None:
+        assert judged["verdict"] == "normal", judged["answer"]
+    else:
+        assert cause in judged["likely"][0], judged["answer"]

@@ -12,7 +12,7 @@ from repro import models
 from repro.console import UserError
 from repro.paper.settings import FREE_LUNCH, NAIVE, Settings
 from repro.plan import causes
-from repro.plan.causes import causes_of, in_fp32, slower_links
+from repro.plan.causes import causes_of, in_fp32, other_machines
 from repro.plan.took import LOADING, Cause, Normal, Took, explain
 from repro.predict import traces
 from repro.predict.fits import EVERYTHING, Probes, fitted_constants
@@ -192,19 +192,24 @@ def test_bf16_is_a_cause_where_the_gpu_has_none() -> None:
 
 
 def test_slower_links_are_pcie_and_a_slow_network() -> None:
-    pcie = dict(slower_links(Machine(gpu_named("H100"), 8)))["its GPUs exchange over PCIe alone"]
+    def links(machine: Machine) -> dict[str, Machine]:
+        _, *others = other_machines(machine, FITTED)  # the first is a CPU
+        return {text: slower for text, [(slower, _)] in others}
+
+    pcie = links(Machine(gpu_named("H100"), 8))["its GPUs exchange over PCIe alone"]
     assert (pcie.link, pcie.link_bytes) == ("pcie", 64e9)
-    slow = dict(slower_links(Machine(gpu_named("A100"), 8, 2)))["its network has 1 Gb/s"]
+    slow = links(Machine(gpu_named("A100"), 8, 2))["its network has 1 Gb/s"]
     assert slow.link_bytes == 125e6
-    assert not [*slower_links(Machine(gpu_named("RTX 4090"), 2))]
-    assert not [*slower_links(Machine(gpu_named("A100"), 1))]
+    assert not links(Machine(gpu_named("RTX 4090"), 2))
+    assert not links(Machine(gpu_named("A100"), 1))
 
 
 def test_on_a_cpu_one_thread_is_a_cause_and_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("repro.plan.causes.usable_cpus", lambda: 4)
     probed = Probes("cpu", 2**35, None, {1: causes._CPUS[0]}, 0.0)
-    on_cpu = replace(model("A100"), machine=probed.machine(1), rates=probed.constants(FITTED, 1).rates)
-    found, usual = seconds(on_cpu), on_cpu.step(8).seconds
+    fitted = probed.constants(FITTED, 1)
+    on_cpu = replace(model("A100"), machine=probed.machine(1), rates=fitted.rates)
+    found, usual = {each.text: (each.low, each.high) for each in causes_of(on_cpu, 8, fitted)}, on_cpu.step(8).seconds
     low, high = found["one thread computes"]
     assert usual < low < high <= 4.01 * usual
     assert not [text for text in found if "GPU" in text or "TF32" in text]

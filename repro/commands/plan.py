@@ -13,7 +13,8 @@ from ..plan.script import Asked, recorded
 from ..plan.script_causes import causes_of
 from ..plan.took import Normal, Took, Verdict, explain, seconds_text
 from ..predict import fits
-from ..predict.hardware import Machine, gpu_named
+from ..predict.fits import load_probes
+from ..predict.hardware import gpu_named
 from ..printout import add_output, output
 
 _CHANGES = 3  # that are shown
@@ -24,7 +25,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script", type=path, metavar="SCRIPT", help="a training script that uses torch")
     parser.set_defaults(arguments=())  # what stands behind --
     parser.epilog = "What stands behind -- goes to the script: plan train.py --gpu H100 -- --batch-size 32."
-    parser.add_argument("--gpu", required=True, metavar="NAME|FILE", help="a GPU of the catalogue, or a TOML file")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--gpu", metavar="NAME|FILE", help="a GPU of the catalogue, or a TOML file")
+    where.add_argument("--probes", type=path, metavar="FILE", help="a machine that repro probe measured, such as a CPU")
     parser.add_argument("--gpus", metavar="N", help="GPUs of one node (default: 1)")
     parser.add_argument("--steps", metavar="N", help="optimizer steps, where the script does not tell them")
     parser.add_argument(
@@ -40,16 +43,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 def main(given: argparse.Namespace) -> int:
     gpus, steps = count_if_given(given.gpus, "--gpus") or 1, count_if_given(given.steps, "--steps")
     took = Took.parse(given.took) if given.took is not None else None
-    machine = Machine(custom_gpu(given.gpu) or gpu_named(given.gpu), gpus)
-    if machine.capability is None:
-        raise UserError(f"--gpu {given.gpu}: its file names no compute_capability, which a plan needs")
+    device = load_probes(given.probes) if given.probes else custom_gpu(given.gpu) or gpu_named(given.gpu)
+    machine, constants = fits.here(device, gpus, None)
     gpu = {"name": machine.gpu.name, "memory_bytes": machine.gpu.memory_bytes, "capability": machine.capability}
     found = recorded(Asked(given.script, tuple(given.arguments), gpu, gpus, given.samples, given.here))
     if not found["on_gpu"]:
         raise UserError(
             f"{given.script}: no weights are moved to the GPU: .to('cuda') is missing, or it asks for a CPU"
         )
-    plan = Plan.of(found, machine, fits.fitted_constants()[fits.EVERYTHING])
+    plan = Plan.of(found, machine, constants)
     known = float(steps) if steps else found["steps"][0] if found["steps"] else None
     normal, notes = Normal.on(machine, plan.constants), _notes(plan, bool(steps))
     data, name = _data(plan, known, normal), given.script.name

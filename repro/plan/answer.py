@@ -9,6 +9,7 @@ from math import log2
 from typing import Any, NoReturn
 
 from repro.console import UserError
+from repro.paper.gpus import AMPERE
 from repro.paper.settings import Settings, Sharding
 from repro.predict import traces
 from repro.predict.constants import FUSED_ADAM_BYTES
@@ -29,7 +30,6 @@ _FIXED = (*_STATE, "copies", "buckets")
 _WORKERS = 4  # processes that load data, at least
 _LARGER = 8  # times as large a micro batch, at most, where a step has one
 _LEAST_GAIN = 1.002  # a change that gains less is not named
-_BF16 = (8, 0)  # the compute capability from which GPUs compute in bf16
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Plan:
     @classmethod
     def of(cls, recorded: dict[str, Any], machine: Machine, constants: Constants) -> Plan:
         """Return the plan of a script as it is. Where a GPU has no bf16, fp16 takes its place."""
-        capable = machine.capability is not None and machine.capability >= _BF16
-        precision: Precision = recorded["precision"] if capable or recorded["precision"] == "fp32" else "fp16"
+        lacks_bf16 = machine.capability is not None and machine.capability < AMPERE
+        precision: Precision = "fp16" if lacks_bf16 and recorded["precision"] == "bf16" else recorded["precision"]
         moved = sum(sum(value) for key, value in recorded["update"].items() if key.endswith("memory/bytes"))
         examples = recorded["examples"] or 1.0
         return cls(
@@ -209,7 +209,7 @@ class Plan:
             yield "torch.compile(model)", replace(self, compiled=True)
         if self.precision == "fp32" and machine.has_tf32 and not self.tf32:
             yield "TF32: torch.set_float32_matmul_precision('high')", replace(self, tf32=True)
-        if self.precision == "fp32" and machine.capability is not None and machine.capability >= _BF16:
+        if self.precision == "fp32" and machine.capability is not None and machine.capability >= AMPERE:
             half = replace(self, micro=in_half(self.micro, False), precision="bf16")
             yield "bf16: torch.autocast('cuda', torch.bfloat16)", half
         if "Adam" in recorded["optimizer"] and not recorded["fused"]:
@@ -218,9 +218,10 @@ class Plan:
         if (costs := recorded["with_fused_attention"]) is not None:
             fused = replace(self, micro=_block(costs, recorded))
             yield "fused attention: scaled_dot_product_attention", fused
-        if (costs := recorded["with_fused_loss"]) is not None:
+        on_gpu = machine.capability is not None
+        if on_gpu and (costs := recorded["with_fused_loss"]) is not None:
             yield "fused cross entropy (Liger's)", replace(self, micro=_block(costs, recorded))
-        if self.compiled:
+        if on_gpu and self.compiled:
             yield "CUDA graphs: torch.compile(mode='reduce-overhead')", replace(self, micro=_replayed(self.micro))
         if self.fits and self.largest > self.examples:
             # Accumulated micro-steps make one; without them the batch itself grows.

@@ -5,11 +5,11 @@ What cannot be predicted again, such as waiting for data, is not computed.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..machine.host import usable_cpus
 from ..machine.support import compiles
 from ..paper.gpus import AMPERE
 from ..predict.constants import Rates
@@ -37,15 +37,8 @@ def causes_of(model: StepModel, micro_batch: int, fitted: Constants) -> Iterator
         seconds = [each.step(micro_batch).seconds for each in changed]
         return Cause(text, min(seconds), max(seconds))
 
-    if machine.capability is not None:
-        on_cpus = (replace(model, machine=cpu, rates=rates) for cpu, rates in cpus(fitted))
-        yield at("it does not run on the GPU at all, but on a CPU", *on_cpus)
-    elif machine.probed is not None and (cores := os.cpu_count() or 1) > 1:
-        all_, bf16 = machine.probed, machine.probed.bf16
-        one = replace(all_, fp32=all_.fp32 / cores, fp16=all_.fp16 / cores, bf16=bf16 and bf16 / cores)
-        slowest = replace(one, copy=one.copy / cores)
-        alone = (replace(model, machine=replace(machine, probed=each)) for each in (one, slowest))
-        yield at("one thread computes", *alone)
+    for text, others in other_machines(machine, fitted):
+        yield at(text, *(replace(model, machine=each, rates=constants.rates) for each, constants in others))
     if compiles(recipe, settings):
         yield at("it is not compiled", replace(model, recipe=replace(recipe, compiles=False)))
     elif recipe.compiles and settings.library != "deepspeed":
@@ -64,8 +57,6 @@ def causes_of(model: StepModel, micro_batch: int, fitted: Constants) -> Iterator
     if micro_batch > 1:
         few, one_ = (model.step(examples).seconds for examples in (max(1, micro_batch // 2), 1))
         yield Cause("its micro batch is small, and launches take the time", min(few, one_), max(few, one_))
-    for text, other in slower_links(machine):
-        yield at(text, replace(model, machine=other))
     if not settings.offloading:
         sharding = settings.sharding if settings.stage else "zero_1"
         offloading = replace(settings, sharding=sharding, offloading=True)
@@ -77,19 +68,24 @@ def causes_of(model: StepModel, micro_batch: int, fitted: Constants) -> Iterator
         yield Cause(f"it is the time of a micro-step, of which {times:.0f} make a step", seconds, seconds)
 
 
-def cpus(fitted: Constants) -> list[tuple[Machine, Rates]]:
-    """Return the slowest and the fastest CPU that people train on, as machines with their rates."""
-    probed = [Probes("cpu", 2**37, None, {1: each}, 0.0) for each in _CPUS]
-    return [(each.machine(1), each.constants(fitted, 1).rates) for each in probed]
-
-
-def slower_links(machine: Machine) -> Iterator[tuple[str, Machine]]:
-    """Yield a machine's GPUs with slower links, each with a sentence."""
+def other_machines(machine: Machine, fitted: Constants) -> Iterator[tuple[str, list[tuple[Machine, Constants]]]]:
+    """Yield on what a training may run in place of a machine: a sentence, and machines that bound it with their
+    constants."""
+    if machine.capability is not None:
+        probed = [Probes("cpu", 2**37, None, {1: each}, 0.0) for each in _CPUS]
+        on_cpus = [(each.machine(1), each.constants(fitted, 1)) for each in probed]
+        yield "it does not run on the GPU at all, but on a CPU", on_cpus
+    elif machine.probed is not None and (cores := usable_cpus()) > 1:
+        all_, bf16 = machine.probed, machine.probed.bf16
+        one = replace(all_, fp32=all_.fp32 / cores, fp16=all_.fp16 / cores, bf16=bf16 and bf16 / cores)
+        slowest = replace(one, copy=one.copy / cores)
+        yield "one thread computes", [(replace(machine, probed=each), fitted) for each in (one, slowest)]
     if machine.link in ("switch", "bridge"):
         without = re.sub(r"(NVLink|Infinity Fabric)[^;]*; ", "", machine.gpu.link)
-        yield "its GPUs exchange over PCIe alone", replace(machine, gpu=replace(machine.gpu, link=without))
+        pcie = replace(machine, gpu=replace(machine.gpu, link=without))
+        yield "its GPUs exchange over PCIe alone", [(pcie, fitted)]
     if machine.nodes > 1:
-        yield "its network has 1 Gb/s", replace(machine, network=1e9 / 8)
+        yield "its network has 1 Gb/s", [(replace(machine, network=1e9 / 8), fitted)]
 
 
 def without_tf32(model: StepModel) -> Rates:

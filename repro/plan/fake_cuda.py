@@ -1,7 +1,8 @@
 """A CUDA GPU that is not there: torch's functions that a script calls, for tensors that have shapes and no values.
 
 In CPU builds a backward pass on torch's own fake `cuda` tensors aborts the process. So they are on a fake CPU, and say
-that they are on a GPU wherever the user's code asks.
+that they are on a GPU wherever the user's code asks. Where a script is planned for a CPU, they say that they are there,
+and torch has no GPU.
 """
 
 from __future__ import annotations
@@ -69,12 +70,13 @@ class FakeCuda(TorchFunctionMode):
 
     def __init__(self, recorder: Recorder, gpu: dict[str, Any]) -> None:
         super().__init__()
-        self.recorder, self.gpu = recorder, gpu
+        self.recorder = recorder
+        self.device = _CUDA if gpu["capability"] else _CPU  # on which tensors compute that are not `on_host`
         self.default_cuda = False
         self._handlers: dict[Any, Callable[..., Any]] = {
             Tensor.to: self._to,
             Tensor.cuda: lambda x, *args, **kwargs: self.moved(x),
-            Tensor.cpu: lambda x, *args, **kwargs: self._read(x),
+            Tensor.cpu: lambda x, *args, **kwargs: self._to(x, _CPU),
             Tensor.numpy: lambda x, *args, **kwargs: self._read(x).numpy(),
             Tensor.__array__: lambda x, *args, **kwargs: self._read(x).numpy(),
             Tensor.tolist: lambda x: self._read(x).tolist(),
@@ -87,8 +89,8 @@ class FakeCuda(TorchFunctionMode):
             Tensor.__repr__: lambda x, **kwargs: f"tensor({float(self.item(x))})" if x.ndim == 0 else "tensor(...)",
             Tensor.pin_memory: lambda x, *args, **kwargs: x,
             Tensor.is_pinned: lambda x, *args, **kwargs: True,
-            vars(torch._C.TensorBase)["is_cuda"].__get__: lambda x: not is_on_host(x),
-            Tensor.get_device: lambda x: -1 if is_on_host(x) else 0,
+            vars(torch._C.TensorBase)["is_cuda"].__get__: lambda x: x.device == _CUDA,
+            Tensor.get_device: lambda x: -1 if x.device == _CPU else 0,
             torch.equal: lambda *args: True,
             torch.allclose: lambda *args, **kwargs: True,
         }
@@ -98,7 +100,9 @@ class FakeCuda(TorchFunctionMode):
         handler = self._handlers.get(func)
         if handler is not None and (func in (Tensor.to, Tensor.cuda, Tensor.pin_memory) or _is_fake(args)):
             return handler(*args, **kwargs)
-        device = kwargs.get("device") if func is not torch._C._nn._parse_to else None
+        if func in (torch.device, torch._C._nn._parse_to):
+            return self._named(func, args, kwargs)
+        device = kwargs.get("device")
         if _is_cuda(device) or (device is None and self.default_cuda and func in _FACTORIES):
             return self._made(func, args, kwargs)
         if func is nn.functional.cross_entropy and _is_fake(args):
@@ -114,6 +118,14 @@ class FakeCuda(TorchFunctionMode):
             truth = getattr(given, "truth", False)
             put(out, "truth", func is torch.isfinite or func is Tensor.isfinite or truth is not (func in _FLIPS))
         return out
+
+    def _named(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return what torch makes of a name of a device; a number names a GPU, which torch refuses without one."""
+        if args and type(args[0]) is int:
+            args = (self.device, *args[1:])
+        if type(kwargs.get("device")) is int:
+            kwargs["device"] = self.device
+        return func(*args, **kwargs)
 
     @contextlib.contextmanager
     def _torch(self) -> Any:
@@ -198,7 +210,9 @@ class FakeCuda(TorchFunctionMode):
             given, args = [_CPU if is_on_host(other) else _CUDA], (other.dtype, *args[1:])
             kwargs.pop("other", None)
         to_cuda = any(map(_is_cuda, given))
-        to_cpu = any(str(each) == "cpu" for each in given if isinstance(each, str | torch.device))
+        to_cpu = self.device == _CUDA and any(
+            str(each) == "cpu" for each in given if isinstance(each, str | torch.device)
+        )
         kwargs.pop("device", None)
         kwargs.pop("non_blocking", None)
         rest: list[Any] = [each for each in args if isinstance(each, torch.dtype)]
@@ -322,10 +336,26 @@ def _queries(recorder: Recorder, gpu: dict[str, Any], world: int) -> dict[str, A
 
 
 def install(recorder: Recorder, gpu: dict[str, Any], world: int) -> FakeCuda:
-    """Have torch's functions answer for the fake GPU in this process, and return the mode to enter."""
+    """Have torch's functions answer for the fake device in this process, and return the mode to enter. A `gpu` without
+    a compute capability is the CPU."""
     mode = FakeCuda(recorder, gpu)
     Reading.recorder = recorder
-    for name, value in _queries(recorder, gpu, world).items():
+    if mode.device == _CUDA:
+        _patch_cuda(mode, gpu, world)
+        _patch_lists()
+    put(torch._subclasses, "FakeTensor", _Nothing)  # by which transformers knows a tracing
+    put(torch, "compile", _compile_of(recorder))
+    put(torch, "save", lambda thing, file, *args, **kwargs: _write_nothing(file))
+    _patch_tensors(mode)
+    _patch_modules(mode)
+    _patch_backward(recorder)
+    _patch_loaders(recorder)
+    return mode
+
+
+def _patch_cuda(mode: FakeCuda, gpu: dict[str, Any], world: int) -> None:
+    """Have torch answer that there are such GPUs, and cast and scale as it does for them."""
+    for name, value in _queries(mode.recorder, gpu, world).items():
         setattr(torch.cuda, name, value)
     asked = {"is_available": True, "device_count": world, "current_accelerator": _CUDA, "current_stream": _Nothing()}
     for name, answer in asked.items():
@@ -343,14 +373,6 @@ def install(recorder: Recorder, gpu: dict[str, Any], world: int) -> FakeCuda:
     put(torch, "get_autocast_dtype", lambda device: dtype_of("cpu"))
     torch.get_autocast_gpu_dtype = lambda: dtype_of("cpu")
     torch.set_default_device = lambda device: setattr(mode, "default_cuda", _is_cuda(device))
-    put(torch, "compile", _compile_of(recorder))
-    put(torch, "save", lambda thing, file, *args, **kwargs: _write_nothing(file))
-    _patch_tensors(mode)
-    _patch_lists()
-    _patch_modules(mode)
-    _patch_backward(recorder)
-    _patch_loaders(recorder)
-    return mode
 
 
 def _write_nothing(file: Any) -> None:
@@ -391,9 +413,7 @@ def _patch_tensors(mode: FakeCuda) -> None:
     def device(tensor: Any) -> torch.device:
         if tensor.fake_mode.in_kernel_invocation:
             return torch.device("meta")
-        if recorder.inside or is_on_host(tensor):
-            return _CPU
-        return _CUDA
+        return _CPU if recorder.inside or is_on_host(tensor) else mode.device
 
     put(FakeTensor, "device", property(device, lambda tensor, value: None))
     make: Any = nn.Parameter.__new__
@@ -402,7 +422,7 @@ def _patch_tensors(mode: FakeCuda) -> None:
         real = isinstance(data, Tensor) and not isinstance(data, FakeTensor) and data.device.type == "cpu"
         weight = make(cls, mode.host(data) if real and cls is nn.Parameter else data, requires_grad)
         if isinstance(weight, FakeTensor):
-            put(weight, "on_host", is_on_host(data))
+            put(weight, "on_host", mode.device == _CUDA and is_on_host(data))
             if not is_on_host(weight):
                 recorder.count_as(weight, "weights")
         return weight
@@ -412,7 +432,6 @@ def _patch_tensors(mode: FakeCuda) -> None:
 
 def _patch_lists() -> None:
     """Have torch update weights in lists of tensors, as it does on a GPU."""
-    put(torch._subclasses, "FakeTensor", _Nothing)  # by which transformers knows a tracing
     for supported in (in_optimizers, in_utilities):
         supported.append(FakeTensor)
     group: Any = torch._C._group_tensors_by_device_and_dtype
@@ -421,10 +440,8 @@ def _patch_lists() -> None:
         found = {}
         for (device, dtype), (tensors, indices) in group(lists, with_indices).items():
             first = next((each for each in tensors[0] if isinstance(each, FakeTensor)), None)
-            found[_CUDA if first is not None and not is_on_host(first) else device, dtype] = (
-                tensors,
-                indices,
-            )
+            on_gpu = first is not None and not is_on_host(first)
+            found[_CUDA if on_gpu else device, dtype] = (tensors, indices)
         return found
 
     put(torch._C, "_group_tensors_by_device_and_dtype", grouped)
@@ -476,16 +493,6 @@ def _patch_modules(mode: FakeCuda) -> None:
                     recorder.count_as(found, "weights")
         return self
 
-    move: Any = nn.Module.to
-
-    def to(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-        """Take numbers for GPUs, as torch does where there are any."""
-        numbered = [_CUDA if isinstance(each, int) and not isinstance(each, bool) else each for each in args[:1]]
-        if isinstance(kwargs.get("device"), int):
-            kwargs["device"] = _CUDA
-        return move(self, *numbered, *args[1:], **kwargs)
-
-    put(nn.Module, "to", to)
     put(nn.Module, "_apply", apply)
     _watch_calls(mode)
 
@@ -619,8 +626,10 @@ def _patch_loaders(recorder: Recorder) -> None:
 
 
 def modes(mode: FakeCuda) -> Any:
-    """Return a context in which a script runs on the fake GPU."""
+    """Return a context in which a script runs on the fake device."""
     stack = contextlib.ExitStack()
-    for each in (mode.recorder, AsOnCuda(), mode):
-        stack.enter_context(each)
+    stack.enter_context(mode.recorder)
+    if mode.device == _CUDA:
+        stack.enter_context(AsOnCuda())
+    stack.enter_context(mode)
     return stack

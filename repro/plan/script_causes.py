@@ -10,7 +10,7 @@ from repro.predict.traces import Block
 
 from ..paper.gpus import AMPERE
 from .answer import Plan
-from .causes import cpus, emulating_bf16, in_fp32, slower_links, without_tf32
+from .causes import emulating_bf16, in_fp32, other_machines, without_tf32
 from .took import Cause
 
 
@@ -22,21 +22,22 @@ def causes_of(plan: Plan) -> Iterator[Cause]:
         return Cause(text, min(seconds), max(seconds))
 
     machine = plan.machine
-    on_cpus = (replace(_with(plan, rates), machine=cpu) for cpu, rates in cpus(plan.constants))
-    yield at("it does not run on the GPU at all, but on a CPU", *on_cpus)
+    for text, others in other_machines(machine, plan.constants):
+        yield at(text, *(replace(plan, machine=each, constants=constants) for each, constants in others))
     if plan.compiled:
         yield at("it is not compiled", replace(plan, compiled=False))
-    if plan.precision != "fp32" or plan.tf32:
-        full = _with(replace(plan, precision="fp32", micro=_in_fp32(plan)), without_tf32(plan.model))
-        yield at("it computes in fp32 without TF32", replace(full, tf32=False))
-    if plan.precision == "fp16" and machine.capability is not None and machine.capability < AMPERE:
-        yield at("it computes in bf16, which this GPU does at fp32's speed", _with(plan, emulating_bf16(plan.model)))
-    if plan.examples > 1:
-        few = (plan.with_micro_batch(size) for size in (max(1.0, plan.examples // 2), 1.0))
-        yield at("its micro batch is small, and launches take the time", *few)
-    for text, other in slower_links(machine):
-        yield at(text, replace(plan, machine=other))
-    yield Cause("states are offloaded to the host", offloaded := plan.seconds + plan.offloading, offloaded)
+    if machine.capability is not None:
+        if plan.precision != "fp32" or plan.tf32:
+            full = _with(replace(plan, precision="fp32", micro=_in_fp32(plan)), without_tf32(plan.model))
+            yield at("it computes in fp32 without TF32", replace(full, tf32=False))
+        if plan.precision == "fp16" and machine.capability < AMPERE:
+            emulated = _with(plan, emulating_bf16(plan.model))
+            yield at("it computes in bf16, which this GPU does at fp32's speed", emulated)
+        if plan.examples > 1:
+            few = (plan.with_micro_batch(size) for size in (max(1.0, plan.examples // 2), 1.0))
+            yield at("its micro batch is small, and launches take the time", *few)
+        offloaded = plan.seconds + plan.offloading
+        yield Cause("states are offloaded to the host", offloaded, offloaded)
     if plan.micro_steps > 1:
         micro = plan.seconds / plan.micro_steps
         yield Cause(f"it is the time of a micro-step, of which {plan.micro_steps:.0f} make a step", micro, micro)
