@@ -5,40 +5,42 @@ python -m repro.plan.child reads a request as JSON on stdin and writes what it r
 
 from __future__ import annotations
 
-import collections
-import io
+import contextlib
 import json
 import os
+import resource
 import runpy
 import shutil
 import socket
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp as fsdp
+import torch.multiprocessing
+import torch.utils.checkpoint as checkpoints
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from repro.machine.processes import end_with
 from repro.machine.stack import declare_torchvision_operators
 
-ANSWER = "answer.json"
-_TAIL = 40  # lines of the script's output that are kept
+from . import fake_cuda, place, steps
+from . import recorder as recording
+from .recorder import STEPS, EndOfPlan, Period, Recorder, put
+
+_LARGEST_FILE = 2 << 30  # bytes of a file that the script writes
+_COLLECTIVES = (
+    *("all_reduce", "broadcast", "reduce", "barrier", "all_gather", "all_gather_into_tensor", "send", "recv"),
+)
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod", "os.symlink", "shutil.rmtree")
-
-
-class _Tail(io.TextIOBase):
-    """Output that keeps its last lines alone."""
-
-    def __init__(self) -> None:
-        self.lines: collections.deque[str] = collections.deque(maxlen=_TAIL)
-
-    def write(self, text: str) -> int:
-        self.lines.extend(line[:300] for line in text[-4000:].splitlines() if line.strip())
-        return len(text)
-
-    def isatty(self) -> bool:
-        return False
 
 
 def _confine(scratch: str, work: str, samples: str | None, sockets: bool) -> None:
@@ -70,31 +72,11 @@ def _confine(scratch: str, work: str, samples: str | None, sockets: bool) -> Non
     sys.addaudithook(check)
 
 
-def _patch_groups(recorder: Any, world: int) -> None:
+def _patch_groups(recorder: Recorder, world: int) -> None:
     """Have one process stand for several: torch's fake process group, and collectives that do nothing."""
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing
-    from torch import nn
-
-    if not dist.is_available():
-        return
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    from .recorder import put
-
     start = dist.init_process_group
     put(dist, "init_process_group", lambda *args, **kwargs: start("fake", store=FakeStore(), rank=0, world_size=world))
-    for name in (
-        "all_reduce",
-        "broadcast",
-        "reduce",
-        "barrier",
-        "all_gather",
-        "all_gather_into_tensor",
-        "send",
-        "recv",
-    ):
+    for name in _COLLECTIVES:
         setattr(dist, name, lambda *args, **kwargs: None)
     put(dist, "all_gather_object", lambda found, mine, *rest: found.__setitem__(slice(None), [mine] * len(found)))
 
@@ -117,16 +99,11 @@ def _patch_groups(recorder: Any, world: int) -> None:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             return self.module(*args, **kwargs)
 
-        def no_sync(self) -> Any:
-            import contextlib
-
-            @contextlib.contextmanager
-            def without() -> Any:
-                self.require_backward_grad_sync = False
-                yield
-                self.require_backward_grad_sync = True
-
-            return without()
+        @contextlib.contextmanager
+        def no_sync(self) -> Iterator[None]:
+            self.require_backward_grad_sync = False
+            yield
+            self.require_backward_grad_sync = True
 
         def clip_grad_norm_(self, most: float, *args: Any) -> Any:
             return nn.utils.clip_grad_norm_(self.parameters(), most)
@@ -151,8 +128,6 @@ def _patch_groups(recorder: Any, world: int) -> None:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             with torch.autocast("cuda", dtype=self._dtype or torch.bfloat16, enabled=self._dtype is not None):
                 return super().forward(*args, **kwargs)
-
-    import torch.distributed.fsdp as fsdp
 
     for owner, name, stands_for in (
         (nn.parallel, "DistributedDataParallel", Wrapped),
@@ -184,10 +159,8 @@ def _patch_groups(recorder: Any, world: int) -> None:
         put(fsdp, "fully_shard", fully_shard)
 
 
-def _patch_checkpoints(recorder: Any) -> None:
+def _patch_checkpoints(recorder: Recorder) -> None:
     """Note that activations are checkpointed, and which operators compute them again."""
-    import torch.utils.checkpoint as checkpoints
-
     run = checkpoints.checkpoint
 
     def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -202,15 +175,11 @@ def _patch_checkpoints(recorder: Any) -> None:
         recorder.checkpoints = True
         return run(noted, *args, **kwargs | {"preserve_rng_state": False, "use_reentrant": False})
 
-    checkpoints.checkpoint = checkpoint
+    put(checkpoints, "checkpoint", checkpoint)
 
 
-def _watch_steps(recorder: Any) -> dict[str, Any]:
-    """Have the first optimizer that steps end steps. Return what is noted of it."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    from . import place, steps
-
+def _watch_steps(recorder: Recorder) -> dict[str, Any]:
+    """Have the first optimizer that steps end steps. Return what is noted of it: itself, and its number of steps."""
     noted: dict[str, Any] = {}
     learning = Counter[tuple[str, int]]()
     backward = recorder.end_backward
@@ -220,18 +189,13 @@ def _watch_steps(recorder: Any) -> dict[str, Any]:
             learning[frame.f_code.co_filename, frame.f_lineno] += 1
         backward()
 
-    recorder.end_backward = ended
+    put(recorder, "end_backward", ended)
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         if noted.setdefault("optimizer", optimizer) is not optimizer or not recorder.periods:
             return
-        if len(recorder.steps) == 1:
-            noted["name"] = type(optimizer).__name__
-            noted["fused"] = any(group.get("fused") for group in optimizer.param_groups)
+        if len(recorder.steps) == STEPS - 1:
             noted["steps"] = _of_trainer() or steps.found(learning, recorder.batches)
-        if len(recorder.steps) == 2:
-            noted.update(peaks=dict(recorder.peaks), reduces=recorder.reduces)
-            noted.update(synchronised=Counter(recorder.synchronised), loading=recorder.loading)
         learning.clear()
         recorder.end_step()
 
@@ -239,33 +203,22 @@ def _watch_steps(recorder: Any) -> dict[str, Any]:
     return noted
 
 
-def _of_trainer() -> Any:
+def _of_trainer() -> steps.Steps | None:
     """Return the steps of a trainer of transformers or Lightning that runs; None without one."""
-    from .steps import Steps
-
     frame: Any = sys._getframe(1)
     while frame is not None:
         owner = frame.f_locals.get("self")
         module = type(owner).__module__
         if module.startswith("transformers.trainer") and getattr(owner.state, "max_steps", 0) > 0:
-            return Steps(float(owner.state.max_steps), "the Trainer's max_steps or num_train_epochs")
+            return steps.Steps(float(owner.state.max_steps), "the Trainer's max_steps or num_train_epochs")
         if "lightning" in module and 0 < (most := getattr(owner, "estimated_stepping_batches", 0)) < float("inf"):
-            return Steps(float(most), "Lightning's max_steps or max_epochs")
+            return steps.Steps(float(most), "Lightning's max_steps or max_epochs")
         frame = frame.f_back
     return None
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Run the script and return what was recorded, or its error's last line."""
-    tail = _Tail()
-    scratch = request["scratch"]
-    import torch
-    import torch.multiprocessing
-    import torch.utils.checkpoint
-
-    from . import fake_cuda, place
-    from .recorder import EndOfPlan, Recorder
-
     declare_torchvision_operators()
     script = Path(request["script"])
     place.ROOT = Path(request["root"])
@@ -277,25 +230,22 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     sys.argv = [str(script), *request["arguments"]]
     ours = str(Path(__file__).resolve().parents[2])  # whose folders may be called as the script's modules are
     sys.path[:] = [str(script.parent), request["root"], *(each for each in sys.path[1:] if each != ours)]
-    _confine(scratch, request["root"], request["samples"], request["sockets"])
+    _confine(request["scratch"], request["root"], request["samples"], request["sockets"])
     error = ""
-    said = sys.stdout, sys.stderr
-    sys.stdout = sys.stderr = tail
     try:
         with fake_cuda.modes(mode):
             runpy.run_path(str(script), run_name="__main__")
     except EndOfPlan:
         pass
     except SystemExit as end:
-        error = f"it ended with exit code {end.code}" if not tail.lines else str(tail.lines[-1])
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
     except BaseException as failed:
-        traceback.print_exc(file=said[1])
-        error = _described(failed, Path(request["root"]))
-    finally:
-        sys.stdout, sys.stderr = said
-    if len(recorder.steps) < 3:
-        return {"failed": error, "steps_made": len(recorder.steps), "last": tail.lines[-1] if tail.lines else ""}
-    return _summary(recorder, noted, torch)
+        traceback.print_exc()
+        error = _described(failed, place.ROOT)
+    if len(recorder.steps) < STEPS:
+        return {"failed": error, "steps_made": len(recorder.steps)}
+    return _summary(recorder, noted)
 
 
 def _described(failed: BaseException, folder: Path) -> str:
@@ -306,20 +256,18 @@ def _described(failed: BaseException, folder: Path) -> str:
     return f"{at}{last}"[:600]
 
 
-def _summary(recorder: Any, noted: dict[str, Any], torch: Any) -> dict[str, Any]:
+def _summary(recorder: Recorder, noted: dict[str, Any]) -> dict[str, Any]:
     """Return what the steps cost, as JSON has it: the last step's micro-steps and its update."""
-    from . import recorder as recording
-
     *micro, update = recorder.steps[-1]
     found, products = noted["steps"], sum(period.products for period in micro)
-    weights = [weight for group in noted["optimizer"].param_groups for weight in group["params"]]
-    micro_costs = _mean(recorder, micro, lambda period: period.operators)
+    groups = noted["optimizer"].param_groups
+    weights = [weight for group in groups for weight in group["params"]]
 
     def changed(operators_of: Any, is_possible: bool) -> Any:
         return _mean(recorder, micro, operators_of) if is_possible else None
 
     return {
-        "micro": micro_costs,
+        "micro": _mean(recorder, micro, lambda period: period.operators),
         "update": recorder.costs(update.operators),
         "with_fused_attention": changed(recording.with_fused_attention, any(each.scores for each in micro)),
         "with_fused_loss": changed(recording.with_fused_loss, any(each.logits for each in micro)),
@@ -330,27 +278,26 @@ def _summary(recorder: Any, noted: dict[str, Any], torch: Any) -> dict[str, Any]
         "tokens": sum(period.tokens for period in micro) / len(micro),
         "parameters": float(sum(weight.numel() for weight in weights)),
         "tensors": len(weights),
-        "half": any("/half/flops" in key for key in micro_costs),
         "precision": recorder.half_name or "fp32",
         "compiled": sum(period.compiled for period in micro) > products / 2 > 0,
         "tf32": torch.backends.cuda.matmul.allow_tf32 or torch.get_float32_matmul_precision() != "highest",
         "tf32_convolutions": torch.backends.cudnn.allow_tf32,
-        "optimizer": noted["name"],
-        "fused": noted["fused"],
-        "peaks": noted["peaks"],
-        "reduces": noted["reduces"],
+        "optimizer": type(noted["optimizer"]).__name__,
+        "fused": any(group.get("fused") for group in groups),
+        "peaks": recorder.peaks,
+        "reduces": recorder.reduces,
         "wrapped": recorder.wrapped,
-        "synchronisations": dict(noted["synchronised"]),
-        "loading": noted["loading"],
+        "synchronisations": recorder.synchronised,
+        "loading": recorder.loading,
         "workers": recorder.workers,
-        "branches": dict(recorder.branches),
+        "branches": recorder.branches,
         "untold": [*recorder.untold],
         "steps": None if found is None else [found.number, found.source],
         "on_gpu": recorder.of["weights"] > 0,
     }
 
 
-def _mean(recorder: Any, micro: Any, operators_of: Any) -> dict[str, list[float]]:
+def _mean(recorder: Recorder, micro: list[Period], operators_of: Any) -> dict[str, list[float]]:
     """Return the mean costs of micro-steps, of which many share their operators."""
     found: dict[str, list[float]] = {}
     known: dict[int, Any] = {}
@@ -366,16 +313,13 @@ def _mean(recorder: Any, micro: Any, operators_of: Any) -> dict[str, list[float]
 
 def main() -> None:
     end_with(os.getppid())
-    place, code = Path(ANSWER).absolute(), 1
+    code = 1
     request = json.load(sys.stdin)
-    for limit, most in (("RLIMIT_FSIZE", 2 << 30), ("RLIMIT_CORE", 0)):
-        import resource
-
-        resource.setrlimit(getattr(resource, limit), (most, most))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.chdir(request["folder"])
     try:
-        found = json.dumps(answer(request))
-        place.write_text(found)
+        Path(request["answer"]).write_text(json.dumps(answer(request)))
         code = 0
     except BaseException:
         traceback.print_exc()

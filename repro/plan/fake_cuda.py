@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from repro.predict.trace.record import AsOnCuda
 
 from .place import where
-from .recorder import SMALL, Recorder, empty_like, is_on_host, keep_value, put
+from .recorder import SMALL, Recorder, is_on_host, keep_value, put
 
 _CPU, _CUDA = torch.device("cpu"), torch.device("cuda", 0)
 _FACTORIES = {
@@ -60,9 +60,7 @@ class Reading(float):
 
 
 def _is_cuda(device: Any) -> bool:
-    if isinstance(device, bool) or not isinstance(device, str | int | torch.device):
-        return False
-    return isinstance(device, int) or str(device).startswith("cuda")
+    return type(device) is int or (isinstance(device, str | torch.device) and str(device).startswith("cuda"))
 
 
 class FakeCuda(TorchFunctionMode):
@@ -165,30 +163,23 @@ class FakeCuda(TorchFunctionMode):
                 self.recorder.count_as(leaf, "activations")
         return out
 
-    def host(self, tensor: Tensor) -> Tensor:
-        """Return a fake tensor of a real one, that is not on the GPU yet."""
+    def like(self, tensor: Tensor, on_host: bool) -> Tensor:
+        """Return a fake tensor like another, not on the GPU yet or there."""
         with self._torch(), self.recorder.fake:
-            found = empty_like(tensor.detach())
-        put(found, "on_host", True)
+            found = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype)
+            found.requires_grad_(tensor.requires_grad)
+        put(found, "on_host", on_host)
         return found
-
-    def place(self, tensor: Tensor, kind: str = "weights") -> Tensor:
-        """Move a fake tensor of a module to the GPU as it is."""
-        if is_on_host(tensor):
-            put(tensor, "on_host", False)
-            self.recorder.count_as(tensor, kind)
-        return tensor
 
     def moved(self, tensor: Tensor) -> Tensor:
         """Return a tensor on the GPU: itself if it is there, else a fake one."""
-        if isinstance(tensor, FakeTensor) and not is_on_host(tensor):
+        if not is_on_host(tensor):
             return tensor
-        found = self.host(tensor)
+        found = self.like(tensor, False)
         if not isinstance(tensor, FakeTensor) and tensor.numel() <= SMALL:
             put(found, "origin", tensor.detach())  # what is read of it, until it is changed
-        kind = "weights" if isinstance(tensor, nn.Parameter) else "activations"
-        self.place(found, kind)
-        return found.requires_grad_(tensor.requires_grad)
+        self.recorder.count_as(found, "weights" if isinstance(tensor, nn.Parameter) else "activations")
+        return found
 
     def _read(self, tensor: Tensor) -> Tensor:
         """Return what a script gets that copies a tensor to the CPU: ones of no memory, as it is not computed."""
@@ -204,25 +195,17 @@ class FakeCuda(TorchFunctionMode):
         return Reading(found) if isinstance(found, float) else found
 
     def _to(self, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-        given = [*args[:1], kwargs.get("device")]
-        other = args[0] if args and isinstance(args[0], Tensor) else kwargs.get("other")
+        copy, other = kwargs.pop("copy", False), args[0] if args else kwargs.get("other")
         if isinstance(other, Tensor):
-            given, args = [_CPU if is_on_host(other) else _CUDA], (other.dtype, *args[1:])
-            kwargs.pop("other", None)
-        to_cuda = any(map(_is_cuda, given))
-        to_cpu = self.device == _CUDA and any(
-            str(each) == "cpu" for each in given if isinstance(each, str | torch.device)
-        )
-        kwargs.pop("device", None)
-        kwargs.pop("non_blocking", None)
-        rest: list[Any] = [each for each in args if isinstance(each, torch.dtype)]
-        rest += [kwargs.pop("dtype")] if kwargs.get("dtype") else []
-        if to_cuda:
+            device, dtype, layout = other.device, other.dtype, None
+        else:
+            device, dtype, _, layout = self._named(torch._C._nn._parse_to, args, kwargs)
+        if _is_cuda(device):
             tensor = self.moved(tensor)
-        elif to_cpu and isinstance(tensor, FakeTensor) and not is_on_host(tensor):
+        elif device == _CPU and self.device == _CUDA and not is_on_host(tensor):
             tensor = self._read(tensor)
         with self._torch():
-            return tensor.to(*rest, **kwargs) if rest or kwargs else tensor
+            return tensor.to(dtype or tensor.dtype, copy=copy, memory_format=layout)
 
 
 def _is_fake(args: Any) -> bool:
@@ -420,7 +403,7 @@ def _patch_tensors(mode: FakeCuda) -> None:
 
     def parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
         real = isinstance(data, Tensor) and not isinstance(data, FakeTensor) and data.device.type == "cpu"
-        weight = make(cls, mode.host(data) if real and cls is nn.Parameter else data, requires_grad)
+        weight = make(cls, mode.like(data, True) if real and cls is nn.Parameter else data, requires_grad)
         if isinstance(weight, FakeTensor):
             put(weight, "on_host", mode.device == _CUDA and is_on_host(data))
             if not is_on_host(weight):
@@ -462,35 +445,31 @@ def _watch_gradients(recorder: Recorder, model: nn.Module) -> None:
 
 def _patch_modules(mode: FakeCuda) -> None:
     """Have modules move and cast their weights as they are: torch's own way replaces fake tensors by others."""
-    recorder = mode.recorder
 
     def changed(tensor: Any, function: Callable[[Tensor], Tensor], kind: str) -> Any:
         with torch.no_grad():
             found: Any = function(tensor)
-        if not isinstance(tensor, FakeTensor):
-            return found
-        if found.dtype is not tensor.dtype:
-            with mode._torch():
-                tensor.data = found
-        put(tensor, "on_host", is_on_host(found))
-        if not is_on_host(tensor):
-            recorder.count_as(tensor, kind)
-        return tensor
+        if isinstance(tensor, FakeTensor):
+            if found.dtype is not tensor.dtype:
+                with mode._torch():
+                    tensor.data = found
+            put(tensor, "on_host", is_on_host(found))
+            found = tensor
+        if not is_on_host(found):
+            mode.recorder.count_as(found, kind)
+        return found
 
     def apply(self: nn.Module, function: Any, recurse: bool = True) -> nn.Module:
         if recurse:
             for child in self.children():
                 child._apply(function)
-        for name, weight in self._parameters.items():
-            if weight is not None:
-                self._parameters[name] = changed(weight, function, "weights")
-                if weight.grad is not None:
-                    changed(weight.grad, function, "gradients")
-        for name, buffer in self._buffers.items():
-            if buffer is not None:
-                found = self._buffers[name] = changed(buffer, function, "weights")
-                if isinstance(found, FakeTensor) and not is_on_host(found):
-                    recorder.count_as(found, "weights")
+        held: Any
+        for held in (self._parameters, self._buffers):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    held[name] = changed(tensor, function, "weights")
+                    if tensor.grad is not None:
+                        changed(tensor.grad, function, "gradients")
         return self
 
     put(nn.Module, "_apply", apply)
@@ -519,11 +498,7 @@ def _watch_calls(mode: FakeCuda) -> None:
 
     def again(model: nn.Module, key: Any) -> Any:
         leaves, tree = tree_flatten(known[key])
-        with mode._torch(), recorder.fake:
-            fresh = [empty_like(leaf.detach()) if isinstance(leaf, FakeTensor) else leaf for leaf in leaves]
-        for leaf in fresh:
-            if isinstance(leaf, FakeTensor):
-                put(leaf, "on_host", False)
+        fresh: list[Any] = [mode.like(leaf, False) if isinstance(leaf, FakeTensor) else leaf for leaf in leaves]
         if torch.is_grad_enabled():
             places = [at for at, leaf in enumerate(leaves) if isinstance(leaf, FakeTensor) and leaf.requires_grad]
             weight = next(weight for weight in model.parameters() if weight.requires_grad)
@@ -540,7 +515,7 @@ def _watch_calls(mode: FakeCuda) -> None:
         size = sum(weight.numel() for weight in self.parameters())
         if not given or not size or not isinstance(next(self.parameters()), FakeTensor):
             return call(self, *args, **kwargs)
-        main, learns = size >= state.largest and size > 0, torch.is_grad_enabled()
+        main, learns = size >= state.largest, torch.is_grad_enabled()
         if main and learns:
             recorder.begin(getattr(self, "require_backward_grad_sync", True))
             if size > state.largest:
@@ -560,23 +535,12 @@ def _watch_calls(mode: FakeCuda) -> None:
             out = call(self, *args, **kwargs)
         finally:
             state.depth -= 1
-        kept = tree_map(lambda leaf: _shape_of(recorder, leaf), out)
+        kept = tree_map(lambda leaf: mode.like(leaf, True) if isinstance(leaf, FakeTensor) else leaf, out)
         if any(isinstance(leaf, FakeTensor) for leaf in tree_leaves(kept)):
             known[key] = kept
         return out
 
     put(nn.Module, "__call__", run)
-
-
-def _shape_of(recorder: Recorder, leaf: Any) -> Any:
-    if not isinstance(leaf, FakeTensor):
-        return leaf
-    recorder.inside += 1
-    try:
-        with recorder.fake:
-            return empty_like(leaf.detach()).requires_grad_(leaf.requires_grad)
-    finally:
-        recorder.inside -= 1
 
 
 def _patch_backward(recorder: Recorder) -> None:

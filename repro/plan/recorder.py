@@ -100,18 +100,23 @@ class Recorder(TorchDispatchMode):
     def count_as(self, tensor: Tensor, kind: str) -> None:
         """Count a tensor's storage as weights, gradients, optimizer, copies, buckets or activations."""
         number = self.storage(tensor)
-        size, before = self._alive.get(number, (float(tensor.untyped_storage().nbytes()), ""))
-        if before:
-            self.of[before] -= size
-        self._alive[number] = (size, kind)
-        self.of[kind] += size
-        if kind in ("weights", "gradients", "optimizer", "copies", "buckets"):
+        self._alive.setdefault(number, (float(tensor.untyped_storage().nbytes()), ""))
+        self._recount(number, kind)
+        if kind != "activations":
             self._weights.add(number)
         if self.stage == "update" and kind == "activations":
             self._made_in_update.append(number)
         total = sum(self.of.values())
         if total > sum(self.peaks.get(self.stage, {}).values()):
             self.peaks[self.stage] = dict(self.of)
+
+    def _recount(self, number: int, kind: str) -> None:
+        """Count a storage that is alive as of another kind."""
+        size, before = self._alive[number]
+        if before:
+            self.of[before] -= size
+        self._alive[number] = size, kind
+        self.of[kind] += size
 
     def begin(self, exchanges: bool) -> None:
         """Begin a micro-step, whose gradients are perhaps exchanged with other GPUs."""
@@ -131,19 +136,13 @@ class Recorder(TorchDispatchMode):
     def end_step(self) -> None:
         """End a step, with what ran since the last backward pass as its update; after the last, end the script."""
         for number in self._made_in_update:
-            if number in self._alive:
-                size, kind = self._alive[number]
-                if kind == "activations":
-                    self._alive[number] = (size, "optimizer")
-                    self.of[kind] -= size
-                    self.of["optimizer"] += size
-                    self._weights.add(number)
+            if number in self._alive and self._alive[number][1] == "activations":
+                self._recount(number, "optimizer")
+                self._weights.add(number)
         self._made_in_update = []
-        for number, (size, kind) in self._alive.items():
+        for number, (_, kind) in self._alive.items():
             if kind == "activations" and number < self._began:  # older than this step, such as a mean of the weights
-                self._alive[number] = (size, "weights")
-                self.of[kind] -= size
-                self.of["weights"] += size
+                self._recount(number, "weights")
         self._began = next(self._count)
         self.steps.append([*self.periods, self.period])
         if len(self.steps) >= STEPS:
@@ -361,9 +360,3 @@ def keep_value(out: Any, func: Any, args: Any, kwargs: Any) -> None:
 
 def _is_mask(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and leaf.dtype in (torch.bool, torch.uint8) and leaf.ndim > 0
-
-
-def empty_like(tensor: Tensor) -> Tensor:
-    """Return a fake tensor of the same shape, on the fake mode that is entered."""
-    size, stride = tuple(tensor.shape), tensor.stride()
-    return torch.empty_strided(size, stride, dtype=tensor.dtype).requires_grad_(tensor.requires_grad)

@@ -23,8 +23,6 @@ from repro.installation import installed, way_to_install
 from repro.machine.processes import MARK, kill_marked
 from repro.machine.stack import process_environment
 
-from .child import ANSWER
-
 _MOST = 600  # seconds
 _COPIED, _FILES = 1 << 20, 5000  # larger files are linked to; a folder of more is not copied
 _PROJECT = (".git", "pyproject.toml", "setup.py", "requirements.txt")
@@ -74,23 +72,12 @@ def recorded(asked: Asked) -> dict[str, Any]:
         else:
             _copy(source, work)
         isolated = _isolates()
-        while "failed" in (found := _ran(asked, scratch, work, isolated)):
-            if not _given(asked, found["failed"], work):
-                raise UserError(_failure(asked, found | {"failed": found["failed"].replace(f"{work}/", "")}))
+        found = _ran(asked, scratch, work, isolated)
+        if "failed" in found:
+            error = found["failed"] or found["last"]
+            say(error.replace(f"{work}/", ""))
+            raise UserError(_way_out(asked, error, found))
     return found | {"isolation": "a network namespace" if isolated else "sockets that refuse"}
-
-
-def _given(asked: Asked, error: str, work: Path) -> bool:
-    """Give the script the samples as the file of its copy that it found missing; return whether there was one."""
-    missing = re.search(rf"FileNotFoundError.*'({re.escape(str(work))}/[^']+)'", error)
-    if asked.samples is None or asked.here or missing is None:
-        return False
-    place = Path(os.path.normpath(missing[1]))
-    if place.exists() or not place.is_relative_to(work):
-        return False
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(asked.samples, place)
-    return True
 
 
 def _ran(asked: Asked, scratch: Path, work: Path, isolated: bool) -> dict[str, Any]:
@@ -103,6 +90,7 @@ def _ran(asked: Asked, scratch: Path, work: Path, isolated: bool) -> dict[str, A
         "gpu": asked.gpu,
         "gpus": asked.gpus,
         "scratch": str(scratch),
+        "answer": str(scratch / "answer.json"),
         "root": str(work),
         "folder": str(folder),
         "sockets": not isolated,
@@ -130,12 +118,13 @@ def _ran(asked: Asked, scratch: Path, work: Path, isolated: bool) -> dict[str, A
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         kill_marked(mark)
+    lines = [line for line in (scratch / "log").read_text(errors="replace").splitlines() if line.strip()]
+    last = lines[-1][:300] if lines else "it said nothing"
     try:
-        found: dict[str, Any] = datafile.load(scratch / ANSWER)
+        found: dict[str, Any] = datafile.load(scratch / "answer.json")
     except NotAsDeclaredError:
-        lines = [line for line in (scratch / "log").read_text(errors="replace").splitlines() if line.strip()]
-        raise UserError(f"{asked.script}: it ended its process: {(lines or ['it said nothing'])[-1][:300]}") from None
-    return found
+        raise UserError(f"{asked.script}: it ended its process: {last}") from None
+    return found | {"last": last}
 
 
 def _read_only(folder: Path) -> list[str]:
@@ -144,10 +133,8 @@ def _read_only(folder: Path) -> list[str]:
     return ["--mount", "sh", "-c", mount, str(folder)]
 
 
-def _failure(asked: Asked, found: dict[str, Any]) -> str:
-    """Tell the script's own last line of error, and return ours: what to do."""
-    error = found["failed"] or found["last"] or "it ended without an error"
-    say(error)
+def _way_out(asked: Asked, error: str, found: dict[str, Any]) -> str:
+    """Return what to do about a script's error, or its early end."""
     if match := re.search(r"ModuleNotFoundError: No module named '([^'.]+)", error):
         return f"{asked.script} needs a package: {sys.executable} -m pip install {match[1]}"
     if any(name in error for name in _DATA):
@@ -159,7 +146,7 @@ def _failure(asked: Asked, found: dict[str, Any]) -> str:
         return f"{asked.script} failed before its third optimizer step; its own arguments stand behind --"
     return (
         f"{asked.script} ended after {found['steps_made']} of 3 steps of an optimizer of torch.optim, by which a plan "
-        "counts: give it more data or more steps"
+        "counts: give it other arguments behind --, more data or more steps"
     )
 
 

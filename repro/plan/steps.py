@@ -13,11 +13,20 @@ from typing import Any
 
 from . import place
 
-NAMES = (
+Loop = ast.For | ast.While
+
+_NAMES = (
     *("max_iters", "max_steps", "num_steps", "total_steps", "train_steps", "num_training_steps", "max_train_steps"),
     *("num_iterations", "training_steps", "n_steps", "num_iters", "total_iters", "n_iters", "iterations", "steps"),
 )
-_PASSING = ("tqdm", "enumerate", "trange", "progress_bar", "track", "iter", "zip", "reversed", "list")
+_PASSING = ("tqdm", "enumerate", "progress_bar", "track", "iter", "zip", "reversed", "list")
+_CONFIGURATIONS = ("arg", "conf", "cfg", "opt", "hp", "param")  # in names of what holds arguments
+# What is evaluated of the script's expressions, and the functions that it may call there.
+_EVALUATED = (
+    *(ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call),
+    *(ast.operator, ast.unaryop, ast.expr_context),
+)
+_FUNCTIONS = ("len", "int", "max", "min")
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,7 @@ def found(learning: Counter[tuple[str, int]], batches: int | None) -> Steps | No
     total, sources, limits = 1.0, list[str](), list[Steps]()
     is_known, divided = True, backwards == 1
     for frame in place.frames():
-        file = frame.f_code.co_filename
-        for loop in _loops(file, frame.f_lineno):
+        for loop in _loops(frame):
             limits += _limits(loop, frame)
             number, text = _iterations(loop, frame)
             if number is None and isinstance(loop, ast.For) and batches is not None:
@@ -46,17 +54,17 @@ def found(learning: Counter[tuple[str, int]], batches: int | None) -> Steps | No
                 continue
             if not divided:
                 divided = True
-                if not any(_in_inner(loop, line) for _, line in learning):
+                if not any(each is not loop for _, line in learning for each in _around(line, loop)):
                     number /= backwards
                     text += f" by {backwards} backward passes a step"
             total *= number
-            sources.append(f"{text} at {_name(file)}:{loop.lineno}")
+            sources.append(f"{text} at {_name(frame)}:{loop.lineno}")
     counted = [Steps(max(1.0, float(int(total))), " x ".join(reversed(sources)))] if sources and is_known else []
     return min([*counted, *limits], key=lambda steps: steps.number, default=None) or _by_name()
 
 
-def _name(file: str) -> str:
-    return str(Path(file).relative_to(place.ROOT))
+def _name(frame: FrameType) -> str:
+    return str(Path(frame.f_code.co_filename).relative_to(place.ROOT))
 
 
 @cache
@@ -64,37 +72,27 @@ def _tree(file: str) -> ast.Module:
     return ast.parse(Path(file).read_text())
 
 
-def _loops(file: str, line: int) -> list[ast.For | ast.While]:
-    """Return the loops that contain a line, of its own function, the innermost first."""
-    inside = [
-        each
-        for each in ast.walk(_tree(file))
-        if each.__dict__.get("lineno", line + 1) <= line <= (getattr(each, "end_lineno", 0) or 0)
-    ]
-    functions = [each.lineno for each in inside if isinstance(each, ast.FunctionDef)]
-    start = max(functions, default=0)
-    loops = [each for each in inside if isinstance(each, ast.For | ast.While) and each.lineno > start]
-    return sorted(loops, key=lambda each: -each.lineno)
+def _around(line: int, tree: ast.AST) -> list[Loop]:
+    """Return the loops of a tree that contain a line."""
+    loops = (each for each in ast.walk(tree) if isinstance(each, ast.For | ast.While))
+    return [each for each in loops if each.lineno <= line <= (each.end_lineno or 0)]
 
 
-def _in_inner(loop: ast.For | ast.While, line: int) -> bool:
-    """Return whether a line is in a loop inside this one."""
-    return any(
-        isinstance(each, ast.For | ast.While) and each is not loop and each.lineno <= line <= (each.end_lineno or 0)
-        for each in ast.walk(loop)
-    )
+def _loops(frame: FrameType) -> list[Loop]:
+    """Return the loops of its own function in which a frame runs, the innermost first."""
+    code = frame.f_code
+    around = _around(frame.f_lineno, _tree(code.co_filename))
+    return sorted((each for each in around if each.lineno >= code.co_firstlineno), key=lambda each: -each.lineno)
 
 
-def _iterations(loop: ast.For | ast.While, frame: FrameType) -> tuple[float | None, str]:
+def _iterations(loop: Loop, frame: FrameType) -> tuple[float | None, str]:
     if not isinstance(loop, ast.For):
         return None, ""
     given: ast.expr = loop.iter
-    while isinstance(given, ast.Call) and _called(given) in _PASSING and given.args:
-        if _called(given) == "trange":
-            break
+    while isinstance(given, ast.Call) and _named(given.func) in _PASSING and given.args:
         given = given.args[0]
     text = ast.unparse(given)
-    if isinstance(given, ast.Call) and _called(given) in ("range", "trange"):
+    if isinstance(given, ast.Call) and _named(given.func) in ("range", "trange"):
         bounds = [_value(each, frame) for each in given.args]
         if all(isinstance(each, int) for each in bounds):
             whole = range(*bounds)
@@ -108,58 +106,43 @@ def _iterations(loop: ast.For | ast.While, frame: FrameType) -> tuple[float | No
         return None, ""
 
 
-def _called(call: ast.Call) -> str:
-    return (
-        call.func.id
-        if isinstance(call.func, ast.Name)
-        else call.func.attr
-        if isinstance(call.func, ast.Attribute)
-        else ""
-    )
+def _named(node: ast.AST) -> str:
+    """Return the name that a name or an attribute ends with; "" for what is neither."""
+    return getattr(node, "id", getattr(node, "attr", ""))
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:
     """Return the value of an expression of the script: of names, attributes, numbers and arithmetic on them alone."""
-    allowed = (
-        ast.Name,
-        ast.Attribute,
-        ast.Constant,
-        ast.BinOp,
-        ast.UnaryOp,
-        ast.operator,
-        ast.unaryop,
-        ast.Load,
-        ast.Subscript,
-        ast.Call,
-    )
-    if not all(isinstance(each, allowed) for each in ast.walk(node)):
-        return None
-    if any(isinstance(each, ast.Call) and _called(each) not in ("len", "int", "max", "min") for each in ast.walk(node)):
-        return None
+    for each in ast.walk(node):
+        if not isinstance(each, _EVALUATED) or (isinstance(each, ast.Call) and _named(each.func) not in _FUNCTIONS):
+            return None
     try:
         return eval(compile(ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
     except Exception:
         return None
 
 
-def _limits(loop: ast.For | ast.While, frame: FrameType) -> Iterator[Steps]:
+def _number(value: Any) -> float | None:
+    """Return a value that may be a number of steps; None for any other."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 1 else None
+
+
+def _limits(loop: Loop, frame: FrameType) -> Iterator[Steps]:
     """Yield the limits that a loop compares a counter with, where their names say so."""
     for compare in (each for each in ast.walk(loop) if isinstance(each, ast.Compare)):
         for side in (compare.left, *compare.comparators):
-            name = side.id if isinstance(side, ast.Name) else side.attr if isinstance(side, ast.Attribute) else ""
-            value = _value(side, frame) if name.lower() in NAMES else None
-            if isinstance(value, int | float) and not isinstance(value, bool) and value > 1:
-                yield Steps(float(value), f"{name} at {_name(frame.f_code.co_filename)}:{compare.lineno}")
+            name = _named(side)
+            if name.lower() in _NAMES and (number := _number(_value(side, frame))):
+                yield Steps(number, f"{name} at {_name(frame)}:{compare.lineno}")
 
 
 def _by_name() -> Steps | None:
     """Return a variable or argument of the running functions whose name says the number of steps."""
     for frame in place.frames():
         for holder, where in _holders(frame):
-            for name in NAMES[:-1]:
-                value = holder.get(name)
-                if isinstance(value, int | float) and not isinstance(value, bool) and value > 1:
-                    return Steps(float(value), f"{where}{name} at {place.named(frame)}")
+            for name in _NAMES[:-1]:
+                if number := _number(holder.get(name)):
+                    return Steps(number, f"{where}{name} at {place.named(frame)}")
     return None
 
 
@@ -167,7 +150,5 @@ def _holders(frame: FrameType) -> Iterator[tuple[dict[str, Any], str]]:
     for scope in (frame.f_locals, frame.f_globals):
         yield scope, ""
         for name, value in list(scope.items()):
-            if hasattr(value, "__dict__") and any(
-                word in name for word in ("arg", "conf", "cfg", "opt", "hp", "param")
-            ):
+            if hasattr(value, "__dict__") and any(word in name for word in _CONFIGURATIONS):
                 yield vars(value), f"{name}."
