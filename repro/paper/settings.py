@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import product, starmap
 from typing import Literal, get_args
 
@@ -136,7 +136,8 @@ NAIVE = Settings(free_lunch=False)
 FREE_LUNCH = Settings(free_lunch=True)
 
 
-def search_space(count: int) -> list[Settings]:
+@cache
+def search_space(count: int) -> tuple[Settings, ...]:
     """Return Appendix F's settings on `count` GPUs, all with free lunch: 12 on one GPU, 22 on more."""
     every = starmap(Settings, product((True,), (False, True), SHARDINGS, (False, True)))
-    return [settings for settings in every if settings.allowed_on(count)]
+    return tuple(settings for settings in every if settings.allowed_on(count))

@@ -106,7 +106,7 @@ class Search(OnMachine):
         others = f"{len(self.skipped)} not, as others were predicted to be faster"
         return f"{tried} settings tried in {self.seconds:.0f} s, {others}"
 
-    @property
+    @cached_property
     def steps(self) -> dict[str, float]:
         """Return the seconds of a training step by settings, for all that ran except naive."""
         return {id: step for id, step in self._steps.items() if id != NAIVE.id}
@@ -165,12 +165,12 @@ class Search(OnMachine):
         """Return the days of the whole training with the best settings, except naive."""
         return None if self.best is None else self.days(self.best)
 
-    @property
+    @cached_property
     def _saving(self) -> dict[str, float]:
         """Return the steps of all that ran with any memory-saving method."""
         return {id: step for id, step in self.steps.items() if Settings.parse(id).saves_memory}
 
-    @property
+    @cached_property
     def _steps(self) -> dict[str, float]:
         there = self.standing.items()
         return {id: step for id, record in there if (step := record.step_by(self.clock)) is not None}
