@@ -120,6 +120,7 @@ def test_it_is_computed_again_only_where_that_moves_less(
     assert in_rank("moved_by_hand", name=name, reads=reads) == moved
 
 
+@pytest.mark.nightly  # it compiles for long
 def test_what_compiling_leaves_is_what_the_compiler_counts(in_rank: InRank) -> None:
     found = in_rank("compiled_bytes", recipe="roberta", examples=4)
     for ours, counted, eager in zip(found["fused"], found["counted"], found["eager"], strict=True):

@@ -104,6 +104,7 @@ def test_a_report_gives_the_spread_of_each_trial_the_largest_and_the_middle_one(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # it starts the stack three times
 def test_a_real_run_repeats_in_fresh_processes_and_says_how_far_they_are_apart(tmp_path: Path) -> None:
     words = ["--models", "vit", "--methods", "naive", "--processes", "1", "--out", str(tmp_path), "--repeat", "3"]
     done = process(*words, CUDA_VISIBLE_DEVICES="")

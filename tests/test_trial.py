@@ -687,6 +687,7 @@ def test_the_compilers_processes_are_gone_before_anything_is_timed(in_ranks: Cal
     assert after == 0
 
 
+@pytest.mark.nightly  # it compiles for long
 def test_torch_compile_reaches_into_the_layers_that_fsdp_shards(measure: Measure) -> None:
     record = ok(measure("vit", "free_lunch+checkpointing+fsdp_3", 2))
     assert record.as_run.compiled
@@ -801,6 +802,7 @@ def test_a_host_that_lacks_memory_while_timing_is_reported_and_no_smaller_micro_
     assert (ok(own).batch.micro_batch, own.host_ran_out) == (2, False)
 
 
+@pytest.mark.nightly  # it compiles for long
 def test_what_a_killed_compiler_left_is_compiled_again(
     fork_server: ForkServer, in_ranks: Callable[..., list[Any]], tmp_path: Path
 ) -> None:

@@ -199,6 +199,7 @@ def test_a_stack_whose_lock_has_no_msgspec_gets_that_of_the_locks(tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # it builds a stack
 def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is_kept(tmp_path: Path) -> None:
     gone = "import sys; sys.modules['torch'] = None"
     found = check(tmp_path, lock(tmp_path, linked(tmp_path / "wheels", "without_torch", start=gone)))
