@@ -751,9 +751,9 @@ MUTANTS = {
     ),
     "nvcc-of-another-cuda": Mutant(
         "repro/machine/build_cache.py",
-        "nvcc[0] == torch[0] <= _ANOTHER_MINOR_WILL_DO",
-        "nvcc[0] == torch[0]",
-        "tests/test_adam.py -k nvcc_of_another_cuda",
+        '_cuda_of_nvcc(home / "bin" / "nvcc") == torch',
+        '_cuda_of_nvcc(home / "bin" / "nvcc")',
+        "tests/test_adam.py -k installed_beside_torch",
     ),
     "two-tasks-a-node": Mutant(
         "repro/machine/cluster.py",

@@ -97,9 +97,7 @@ def test_a_cache_that_compilers_do_not_take_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     monkeypatch.setenv("REPRO_CACHE", str(tmp_path / name))
-    with pytest.raises(
-        UserError, match=r"hands its compiler no path with (blanks, quotes or brackets|bytes that are no UTF-8)"
-    ):
+    with pytest.raises(UserError, match=r"hands its compiler no path with blanks, quotes, brackets or bytes that are"):
         build_cache()
     assert not (tmp_path / name).exists()
 
@@ -124,26 +122,14 @@ def test_packages_where_compilers_do_not_look_are_refused_whatever_the_cache(
 WITHOUT_ROOT_S_RIGHTS = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
 
 
-@pytest.mark.parametrize("part", ["inductor", "triton", "extensions-torch-1"])
-def test_a_file_in_place_of_a_folder_of_builds_is_refused(
-    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REPRO_CACHE", str(tmp_path))
-    (tmp_path / part).touch()
-    with pytest.raises(UserError, match=rf"^{tmp_path / part}, where it would build, is no folder that you"):
-        build_cache()
-
-
-@pytest.mark.parametrize("part", ["", "extensions-torch-1"])
-def test_a_read_only_folder_of_builds_is_refused_before_anything_is_measured(tmp_path: Path, part: str) -> None:
+def test_a_read_only_folder_of_builds_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     if subprocess.run([*WITHOUT_ROOT_S_RIGHTS, "true"], capture_output=True).returncode:
         pytest.skip("root's rights cannot be given up here")
-    out, place = tmp_path / "out", tmp_path / "cache" / part
+    out, place = tmp_path / "out", tmp_path / "cache"
     place.mkdir(parents=True)
     place.chmod(0o500)
     wanted = ["--models", "vit", "--processes", "1", "--out", str(out)]
-    cache = str(tmp_path / "cache")
-    output = one_line(process_of(WITHOUT_ROOT_S_RIGHTS, *wanted, REPRO_CACHE=cache, CUDA_VISIBLE_DEVICES=""))
+    output = one_line(process_of(WITHOUT_ROOT_S_RIGHTS, *wanted, REPRO_CACHE=str(place), CUDA_VISIBLE_DEVICES=""))
     assert output.startswith(f"repro: {place}, where it would build, is no folder that you")
     assert "REPRO_CACHE" in output
     assert not out.exists()

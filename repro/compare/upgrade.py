@@ -204,7 +204,7 @@ class Check:
             ForkServer(results.logs / "server.log", self._variables(arm), stack.python, _modules(trials)) as server,
         ):
             environment.keep(found, folder, results.append_line)
-            known = environment.stack(self._devices, stack.packages, stack.python)
+            known = environment.stack(self._devices, stack.packages)
             bench = Bench(server, known, gpu_of(self._devices), results.logs)
             opened = _Opened(stack.name, self.folder, found, results, server, bench)
             opened.launch()

@@ -1,4 +1,4 @@
-"""The cache of compiled code, which outlives a run: its folder, what prevents a build, and cleaning up after a kill."""
+"""The cache of compiled code, which outlives a run: its folder, cleaning up after a kill, and the CUDA of builds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import fnmatch
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -17,29 +16,24 @@ from pathlib import Path
 
 from .. import files
 from ..console import DISK_FULL, INSTALLED, ROOT, UserError
-from ..installation import installed
-from .packages import numbers
 
 # 64-bit ELF: the first bytes, the header's size, and the header's bytes that hold the section table's offset, the size
 # of its rows, and their number.
 _MAGIC, _HEADER, _PLACE, _ROW, _ROWS = b"\x7fELF", 64, slice(40, 48), slice(58, 60), slice(60, 62)
 _FULL_BYTES = 2**20
-_NAMED = "where it would build: name in REPRO_CACHE"
-_PARTS = ("inductor", "triton", "extensions-*", "tmp")  # of a build cache; stack.py names them
 
 
 def build_cache() -> Path:
-    """Return `wanted_cache`, and make it. Raises UserError where it, or one of its parts, cannot be written to, as each
-    compiler would fail there in its own way; and as `wanted_cache` does."""
+    """Return `wanted_cache`, and make it. Raises UserError where it cannot be written to, as each compiler would fail
+    there in its own way; and as `wanted_cache` does."""
     place = wanted_cache()
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
-    for part in (place, *(part for pattern in _PARTS for part in place.glob(pattern))):
-        if not part.is_dir() or not os.access(part, os.W_OK | os.X_OK):
-            raise UserError(
-                f"{part}, where it would build, is no folder that you may write to: remove it, or name another folder "
-                "in REPRO_CACHE"
-            )
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{place}, where it would build, is no folder that you may write to: remove it, or name another folder in "
+            "REPRO_CACHE"
+        )
     return place
 
 
@@ -53,11 +47,24 @@ def wanted_cache() -> Path:
     if INSTALLED:  # "/": a user without a home gets a path that cannot be made
         own = Path("/", os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "repro", "build-cache")
     place = Path(os.environ.get("REPRO_CACHE") or own)
-    _refuse_awkward(sys.prefix, "where this Python's packages are: move them, or the checkout that holds them, to")
-    _refuse_awkward(str(place), _NAMED)
+    ways_out = {
+        sys.prefix: "where this Python's packages are: move them, or the checkout that holds them, to",
+        str(place): "where it would build: name in REPRO_CACHE",
+    }
+    for path, way_out in ways_out.items():
+        if is_awkward(path):
+            raise UserError(
+                "torch.compile hands its compiler no path with blanks, quotes, brackets or bytes that are no UTF-8, "
+                f"such as {path}, {way_out} a plainer folder"
+            )
     if os.path.exists(place) and not os.path.isdir(place):
         raise UserError(f"{place}, where it would build, is no folder: move it, or name a folder in REPRO_CACHE")
     return place
+
+
+def is_awkward(path: str) -> bool:
+    """Return whether torch cannot pass a path to its compiler: command lines are split at blanks and must be UTF-8."""
+    return re.search(r"[\s'\"\\\[\udc80-\udcff]", path) is not None
 
 
 def disk_full(output: str) -> str | None:
@@ -69,25 +76,6 @@ def disk_full(output: str) -> str | None:
     if free[place] < _FULL_BYTES or any(os.strerror(number) in output for number in DISK_FULL):
         return f"no space left in {place}, where it builds"
     return None
-
-
-def is_awkward(path: str) -> bool:
-    """Return whether torch cannot pass a path to its compiler: command lines are split at blanks and must be UTF-8."""
-    return bool(_awkward(path))
-
-
-def _awkward(path: str) -> str:
-    """Describe the characters of a path that compilers do not accept; empty where there are none."""
-    if re.search(r"[\s'\"\\\[]", path):
-        return "blanks, quotes or brackets"
-    return "bytes that are no UTF-8" if re.search(r"[\udc80-\udcff]", path) else ""
-
-
-def _refuse_awkward(path: str, way_out: str) -> None:
-    if what := _awkward(path):
-        raise UserError(
-            f"torch.compile hands its compiler no path with {what}, such as {path}, {way_out} a plainer folder"
-        )
 
 
 def clean_build_caches(variables: Mapping[str, str]) -> int:
@@ -139,76 +127,11 @@ def _closed(files: Iterable[Path]) -> list[Path]:
     return list(wanted.values())
 
 
-_HOST_WITHOUT_NVCC_SINCE = (0, 19)  # checked with 0.19.8; the paper's 0.14.4 needs nvcc
-_ANOTHER_MINOR_WILL_DO = 12  # up to CUDA 12, DeepSpeed accepts nvcc of another minor version
-
-
-def obstacle() -> str | None:
-    """Return why DeepSpeed cannot compile its Adam for a GPU of this machine; None where it can, or need not."""
-    torch = cuda_of_torch()
-    if built_in("fused_adam") or torch is None or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
-        return None
-    if packaged_compiler() is not None:
-        return None
-    nvcc = _cuda_of_nvcc(_machines_nvcc())
-    if nvcc is None:
-        return "there is no nvcc"
-    if _suits(nvcc, torch):
-        return None
-    return f"nvcc is of CUDA {nvcc[0]}.{nvcc[1]}, torch was built with {torch[0]}.{torch[1]}"
-
-
 def packaged_compiler() -> Path | None:
-    """Return the CUDA_HOME of the nvcc that is installed beside torch, of locks/nvcc.lock. None where there is none of
-    torch's CUDA, or where the user's CUDA_HOME has one."""
+    """Return the CUDA_HOME of the nvcc that is installed beside torch, of locks/nvcc.lock; None where there is none of
+    torch's CUDA."""
     torch, home = cuda_of_torch(), Path(sysconfig.get_path("purelib"), "nvidia", "cu13")
-    nvcc = home / "bin" / "nvcc"
-    if torch is None or not nvcc.exists() or not _suits(_cuda_of_nvcc(nvcc), torch):
-        return None
-    named = _named_home()
-    return home if named is None or not _suits(_cuda_of_nvcc(Path(named, "bin", "nvcc")), torch) else None
-
-
-def obstacle_on_host() -> str | None:
-    """Return why DeepSpeed cannot compile its Adam for offloaded states, or None. Old versions need nvcc for it."""
-    if built_in("cpu_adam"):
-        return None
-    if numbers(installed("deepspeed") or "") < _HOST_WITHOUT_NVCC_SINCE:
-        return obstacle()
-    compiler = os.environ.get("CXX") or "c++"
-    return None if shutil.which(compiler) else f"there is no C++ compiler ({compiler})"
-
-
-def built_in(name: str) -> bool:
-    """Return whether the installed DeepSpeed contains `fused_adam` (GPU) or `cpu_adam` (host), built on a machine with
-    a GPU. What it builds where it sees no GPU is not used on a GPU."""
-    found = find_spec("deepspeed")
-    places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
-    return any(_for_gpus(place) and any(place.glob(f"ops/adam/{name}_op*.so")) for place in places)
-
-
-def _for_gpus(deepspeed: Path) -> bool:
-    """Return whether DeepSpeed was built for CUDA, by its git_version_info_installed.py and without importing it."""
-    try:
-        written = (deepspeed / "git_version_info_installed.py").read_text()
-    except OSError:
-        return False
-    return re.search(r"(?m)^accelerator_name='cuda'$", written) is not None
-
-
-def _suits(nvcc: tuple[int, int] | None, torch: tuple[int, int]) -> bool:
-    """Return whether DeepSpeed accepts an nvcc of this CUDA for a torch of that."""
-    return nvcc is not None and (nvcc == torch or nvcc[0] == torch[0] <= _ANOTHER_MINOR_WILL_DO)
-
-
-def _named_home() -> str | None:
-    return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-
-
-def _machines_nvcc() -> Path:
-    """Return the nvcc that torch, and so DeepSpeed, would use of this machine."""
-    home = _named_home()
-    return Path(home, "bin", "nvcc") if home else Path(shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+    return home if torch is not None and _cuda_of_nvcc(home / "bin" / "nvcc") == torch else None
 
 
 def _cuda_of_nvcc(nvcc: Path) -> tuple[int, int] | None:

@@ -47,7 +47,7 @@ def examine() -> dict[str, Finding]:
         "GPUs": Finding(_gpus(devices), unusable),
         "image": image,
         "torch": Finding(f"torch {installed('torch') or 'is not installed'}", torch),
-        "kernels": Finding(f"kernels {', '.join(_kernels(devices)) or 'of torch alone'}"),
+        "kernels": Finding(f"kernels {', '.join(_kernels()) or 'of torch alone'}"),
         "TF32": Finding(f"TF32 {_tf32(devices)}"),
         "shared memory": Finding("", shared_memory_advice(_shared_memory(), len(devices)), hint=True),
         "packages": Finding("", _packages()),
@@ -95,15 +95,8 @@ def _shared_memory() -> int:
     return found.f_frsize * found.f_blocks
 
 
-def _kernels(devices: Sequence[Device]) -> list[str]:
-    found = [f"{package} {version}" for package in (*KERNELS, "flash-attn-4") if (version := installed(package))]
-    if installed("deepspeed"):
-        if build_cache.built_in("fused_adam") and build_cache.built_in("cpu_adam"):
-            found.append("DeepSpeed's Adam, built in")
-        elif devices:
-            lacking = build_cache.obstacle()
-            found.append(f"DeepSpeed's Adam, {f'not to be built: {lacking}' if lacking else 'built when needed'}")
-    return found
+def _kernels() -> list[str]:
+    return [f"{package} {version}" for package in (*KERNELS, "flash-attn-4") if (version := installed(package))]
 
 
 def _tf32(devices: Sequence[Device]) -> str:

@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 from .. import __version__, datafile, files
 from ..console import DATA, ROOT, UserError, cut, one_line, say_once
 from ..formats import counted
-from . import build_cache, nvml, support
+from . import nvml, support
 from .devices import Device, capability_of
 from .host import Host, host
 from .packages import PACKAGES, Imported, Imports, complaint, elsewhere, image_target, matters
@@ -120,16 +119,10 @@ class Environment:
         )
 
 
-def stack(devices: Sequence[Device], packages: dict[str, str], python: str = sys.executable) -> Stack:
-    """Return what the rules need to know of this machine. `devices` are the GPUs of the run, none on a CPU. Whether
-    another `python` has DeepSpeed's Adam is known only once it compiles it."""
+def stack(devices: Sequence[Device], packages: dict[str, str]) -> Stack:
+    """Return what the rules need to know of this machine. `devices` are the GPUs of the run, none on a CPU."""
     capability = capability_of(devices)
-    adams = (
-        (build_cache.obstacle(), build_cache.obstacle_on_host())
-        if devices and python == sys.executable
-        else (None, None)
-    )
-    return Stack(packages, capability, *adams, support.tf32_allowed(capability))
+    return Stack(packages, capability, support.tf32_allowed(capability))
 
 
 def describe(

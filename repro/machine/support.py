@@ -31,14 +31,11 @@ _PAPER_HOST_BYTES = 64e9  # per GPU (Appendix B); the authors' jobs request as m
 @dataclass(frozen=True)
 class Stack:
     """The stack and the device that rules are checked for. `packages` maps distributions to versions, `capability` is
-    the GPU's, None on a CPU. `adam` and `host_adam` are why DeepSpeed cannot have its Adam on a GPU and on the host,
-    None where it can, or does without, as on a CPU. `tf32` says whether free lunch may use TF32. `broken` maps modules
-    to the error of importing them, as far as that was tried."""
+    the GPU's, None on a CPU. `tf32` says whether free lunch may use TF32. `broken` maps modules to the error of
+    importing them, as far as that was tried."""
 
     packages: dict[str, str]
     capability: tuple[int, int] | None
-    adam: str | None = None
-    host_adam: str | None = None
     tf32: bool = False
     broken: Mapping[str, str] = field(default_factory=dict)
 
@@ -104,13 +101,6 @@ def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Ob
             "use a newer torch, or ZeRO",
         )
     capability = stack.capability
-    reason = stack.host_adam if settings.offloading else stack.adam
-    if settings.library == "deepspeed" and reason is not None:
-        nvcc = "install nvcc of the CUDA that torch was built with, or name its folder in CUDA_HOME"
-        return Obstacle(
-            f"DeepSpeed cannot compile its Adam: {reason}",
-            "install a C++ compiler, or name it in CXX" if "C++" in reason else nvcc,
-        )
     if capability is not None and (lacking_bf16 := bf16_obstacle(recipe, capability)):
         return lacking_bf16
     if recipe.kernels is not None and settings.free_lunch and capability is not None:

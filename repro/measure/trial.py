@@ -331,7 +331,7 @@ def compile_adam(server: Server, host: bool, logs: Path) -> Obstacle | None:
             where, whose = (f" on node {outcome.rank}", " of that node") if len(outcomes) > 1 else ("", "")
             return Obstacle(
                 f"DeepSpeed cannot compile its Adam{where}: {outcome.value}",
-                f"read logs/{log.name}{whose}: the compilers have to know the GPU, and each other, and to find the "
-                "headers and libcudart.so of torch's CUDA, which nvcc alone may not bring",
+                f"read logs/{log.name}{whose}: it takes a C++ compiler and nvcc of torch's CUDA, which know the GPU, "
+                "and the headers and libcudart.so of that CUDA, which nvcc alone may not bring",
             )
     return None
