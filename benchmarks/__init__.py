@@ -11,6 +11,7 @@ from typing import Any
 
 from repro.formats import FORMATS, render
 from repro.machine.nvml import visible_devices
+from repro.measure.interleaving import Scheduler
 from repro.measure.jobs import Job, RankOutcome
 from repro.measure.launcher import ForkServer
 
@@ -19,11 +20,11 @@ Ask = Callable[..., list[RankOutcome]]
 
 def asking(server: ForkServer, folder: Path) -> Ask:
     """Return a function that calls "module:function"(rank, **arguments) in ranks forked from this server, interleaved
-    by `turns`, on GPUs where there are any. It raises RuntimeError with a failed rank's traceback. `folder` is for
+    by `scheduler`, on GPUs where there are any. It raises RuntimeError with a failed rank's traceback. `folder` is for
     logs."""
     cuda = bool(visible_devices())
 
-    def ask(call: str, ranks: int = 1, scheduler: str | None = None, **arguments: Any) -> list[RankOutcome]:
+    def ask(call: str, ranks: int = 1, scheduler: Scheduler | None = None, **arguments: Any) -> list[RankOutcome]:
         job = Job(call, arguments, ranks, f"{folder}/log", timeout=600, cuda=cuda, scheduler=scheduler)
         outcomes = server.call(job)
         for outcome in outcomes:

@@ -48,7 +48,7 @@ Fork = dict[str, float]  # seconds of a training step in a process of each arm, 
 Start = dict[str, float]  # ratio of a step's time to the stack's, by arm: the median of its forks
 
 
-def sample(ask: Ask, share: float, scheduler: str | None = None) -> float:
+def sample(ask: Ask, share: float, scheduler: Scheduler | None = None) -> float:
     """Return the seconds of a training step in its own process, slowed down by `share`: the median of rounds."""
     [outcome] = ask(
         "benchmarks.slower:measure",
@@ -70,7 +70,7 @@ def sample(ask: Ask, share: float, scheduler: str | None = None) -> float:
 def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:
     """Start a stack for each arm, and yield the step times of interleaved processes of all arms, without end."""
     with tempfile.TemporaryDirectory(prefix="repro-") as folder, ExitStack() as stack:
-        scheduler = stack.enter_context(Scheduler())
+        scheduler = Scheduler()
         servers = {}
         for arm in arms:
             Path(folder, arm).mkdir()
@@ -81,7 +81,7 @@ def start(arms: Sequence[str] = tuple(ARMS)) -> Iterator[Fork]:
         stops = [server.stop for server in servers.values()]
         for order in itertools.cycle((arms, arms[::-1])):
             asks = {arm: asking(servers[arm], Path(folder, arm)) for arm in order}
-            works = [partial(sample, asks[arm], ARMS[arm], scheduler.address) for arm in order]
+            works = [partial(sample, asks[arm], ARMS[arm], scheduler) for arm in order]
             yield dict(zip(order, scheduler.run_in_turns(works, stops), strict=True))
 
 

@@ -647,8 +647,8 @@ MUTANTS = {
     ),
     "a-turn-for-ever": Mutant(
         "repro/measure/interleaving.py",
-        "return bool(waited) and process.recv(1) == _DONE",
-        "return True",
+        "return (process.poll(TURN_SECONDS) or process.poll(0)) and _is_idle(process)",
+        "return _is_idle(process)",
         "tests/test_interleaving.py -k 'keeps_its_turn or ends_early'",
     ),
     # --- Running ---

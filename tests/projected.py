@@ -67,7 +67,7 @@ def searched(
     assert memory is not None or set(statuses) == {"ok"}, f"{statuses} {first.error}\n{first.traceback}"
     fits = min(max((report.fits or 0 for report in outcome.reports), default=0) for outcome in outcomes)
     reports = [report for report in first.reports if report.fits is not None and report.fits <= fits]
-    [ran] = (report.first_step.as_run for report in first.reports if report.first_step is not None)
+    [ran] = (report.as_run for report in first.reports if report.as_run is not None)
     return Searched({report.fits or 0: report.peak or 0 for report in reports}, ran, first.value or 0)
 
 

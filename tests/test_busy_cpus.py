@@ -103,7 +103,9 @@ def test_a_tick_of_each_cpu_that_worked_for_a_rank_is_nobody_elses(monkeypatch: 
     assert busy_cpus([(10.0, 20.0, 10.0)]) == pytest.approx(1.0, abs=0.01)
 
 
-def called(server: ForkServer, log: Path, call: str, scheduler: str | None = None, **arguments: Any) -> RankOutcome:
+def called(
+    server: ForkServer, log: Path, call: str, scheduler: Scheduler | None = None, **arguments: Any
+) -> RankOutcome:
     [outcome] = server.call(Job(call, arguments, 1, str(log), 60.0, scheduler=scheduler))
     assert outcome.status == "ok", outcome.error
     return outcome
@@ -122,8 +124,7 @@ def test_a_job_that_times_nothing_or_takes_turns_with_others_says_nothing(
 ) -> None:
     assert called(fork_server, tmp_path / "log", "tests.ranks:answer", value=1).busy_cpus is None
     timed: dict[str, Any] = {"building": 0.0, "timed": 0.1}
-    with Scheduler() as scheduler:
-        of_turns = called(fork_server, tmp_path / "log", "tests.ranks:timed_beside_another", scheduler.address, **timed)
+    of_turns = called(fork_server, tmp_path / "log", "tests.ranks:timed_beside_another", Scheduler(), **timed)
     assert of_turns.busy_cpus is None
 
 
@@ -149,8 +150,7 @@ def test_a_trial_watches_the_cpus_over_its_rounds_alone(fork_server: ForkServer,
 
 def test_a_rank_on_a_gpu_tells_how_its_cpus_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Report] = []
-    rank = Rank(0, 1, 0, 1, cuda=True, rendezvous="", sent=0.0, scheduler=None)
-    monkeypatch.setattr(rank, "report", told.append, raising=False)
+    rank = Rank(0, 1, 0, 1, cuda=True, report=told.append)
     with rank.timed():
         time.sleep(0.05)
     [report] = told

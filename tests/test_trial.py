@@ -854,9 +854,9 @@ def test_tf32_that_is_asked_for_and_does_not_run_is_reported(fork_server: ForkSe
     for tf32 in (True, False):
         job = Job("repro.measure.phases:fit", known | {"tf32": tf32}, 1, str(tmp_path / "log"), timeout=PATIENCE)
         [outcome] = fork_server.call(job)
-        [step] = [report.first_step for report in outcome.reports if report.first_step is not None]
-        assert not step.as_run.tf32, "a CPU has none"
-        record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok", as_run=step.as_run)
+        [ran] = [report.as_run for report in outcome.reports if report.as_run is not None]
+        assert not ran.tf32, "a CPU has none"
+        record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok", as_run=ran)
         assert [warning.partition(",")[0] for warning in warnings(record)] == ["asked for TF32"] * tf32
 
 

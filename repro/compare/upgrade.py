@@ -167,7 +167,7 @@ class Check:
         pair = secrets.token_hex(8)
         forks = self._forks
         with ExitStack() as stack:
-            scheduler = stack.enter_context(Scheduler())
+            scheduler = Scheduler()
             arms = {arm: stack.enter_context(self._opened(self.folder / arm, arm, trials)) for arm in SIDES}
             for opened in arms.values():
                 opened.load()
@@ -182,7 +182,7 @@ class Check:
         """Measure a trial once in these arms, and keep the records; return False where one failed, or was cut."""
         if self._devices or trial.scale == "paper":  # memory may not hold two processes
             return all(self._keep(arm, arm.measure(trial, until=self._deadline), pair) for arm in arms)
-        works = [partial(arm.measure, trial, scheduler.address, self._deadline) for arm in arms]
+        works = [partial(arm.measure, trial, scheduler, self._deadline) for arm in arms]
         records = scheduler.run_in_turns(works, [arm.server.stop for arm in arms])
         timed = [self._keep(arm, record, pair) for arm, record in zip(arms, records, strict=True)]
         return all(timed)
@@ -306,8 +306,8 @@ class _Opened:
                 reason = error.reason
             raise UserError(f"{self.stack}: {reason}; what was measured is kept in {self.kept}") from None
 
-    def measure(self, trial: Trial, scheduler: str | None = None, until: float = math.inf) -> Record:
-        """Run a trial in a process of its own, see `run_trial`; `scheduler` is the address for interleaving."""
+    def measure(self, trial: Trial, scheduler: Scheduler | None = None, until: float = math.inf) -> Record:
+        """Run a trial in a process of its own, see `run_trial`; with a `scheduler` interleaved with another."""
         self.load()
         return run_trial(trial, replace(self.bench, scheduler=scheduler), until=until)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..models.custom import CustomModel
 from ..record import AsRun, GpuState, Times
 from .method import MethodFile
+
+if TYPE_CHECKING:
+    from .interleaving import Scheduler
 
 SEED = 20240921
 AGAIN = "run the same command again on all nodes, once that one is back: it resumes"  # where a node is gone
@@ -22,13 +25,13 @@ PARTS = ("without", "with", "update")  # of a round, each timed
 class Job:
     """A call for every rank: `call` is "module:function", run as function(rank, **arguments).
 
-    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `scheduler` is the address of the
-    scheduler that interleaves this job with others. With `projected` the other ranks of `world` are never started, and
-    collectives return at once; `set_aside` are bytes of each GPU that they leave free. The sender fills in the rest:
-    `world` counts the ranks of all nodes, `ranks` those forked here, from number `first` on; they meet at `rendezvous`:
-    a file's absolute path on one machine, else tcp://HOST:PORT/PREFIX#ADDRESS, keys of the nodes' store and this node's
-    own address. `own` is the recipe of one's own that the arguments name. `methods` are the user's, which settings may
-    name: the fork server's client knows their files from its command line.
+    `log` gets what the ranks print. Times are in seconds, memory in bytes per rank. `scheduler` interleaves this job
+    with others; the server gets a pipe to it where the job is `interleaved`. With `projected` the other ranks of
+    `world` are never started, and collectives return at once; `set_aside` are bytes of each GPU that they leave free.
+    The sender fills in the rest: `world` counts the ranks of all nodes, `ranks` those forked here, from number `first`
+    on; they meet at `rendezvous`: a file's absolute path on one machine, else tcp://HOST:PORT/PREFIX#ADDRESS, keys of
+    the nodes' store and this node's own address. `own` is the recipe of one's own that the arguments name. `methods`
+    are the user's, which settings may name: the fork server's client knows their files from its command line.
     """
 
     call: str
@@ -38,7 +41,8 @@ class Job:
     timeout: float
     cuda: bool = False
     memory: int | None = None
-    scheduler: str | None = None
+    scheduler: Scheduler | None = None
+    interleaved: bool = False
     projected: bool = False
     set_aside: int = 0
     methods: tuple[MethodFile, ...] = ()
@@ -50,23 +54,16 @@ class Job:
 
 
 @dataclass(frozen=True)
-class FirstStep:
-    """What a rank found in its first training step, checked against what was asked for, and when the server that it was
-    forked from started (epoch)."""
-
-    as_run: AsRun
-    stack_started: float
-
-
-@dataclass(frozen=True)
 class Report:
     """One report of a rank at work: the seconds from sending the job to its first step (`started`); its GPU's memory
-    and what was used before; its first step; a micro batch that `fits` and its `peak`; the raw times of the authors'
-    sequence; the seconds that something was timed, with the CPU seconds of all processes and of the rank in them."""
+    and what was used before; how its first step ran, checked against what was asked for, and when the server that it
+    was forked from started (epoch); a micro batch that `fits` and its `peak`; the raw times of the authors' sequence;
+    the seconds that something was timed, with the CPU seconds of all processes and of the rank in them."""
 
     started: float | None = None
     gpu_memory: tuple[int, int | None] | None = None
-    first_step: FirstStep | None = None
+    as_run: AsRun | None = None
+    stack_started: float | None = None
     fits: int | None = None
     peak: int | None = None
     authors: Times | None = None

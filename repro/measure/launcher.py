@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import send_handle
 from pathlib import Path
 
 from repro import files
@@ -145,7 +146,12 @@ class ForkServer:
             os.close(self._opened(Path(job.log)))  # the ranks open it again, following no link
         own = custom.registered(job.arguments.get("recipe", ""))
         with self._talking() as pipe:
-            pipe.send(replace(job, methods=self.methods, own=own))
+            interleaved = job.scheduler is not None
+            pipe.send(replace(job, methods=self.methods, own=own, scheduler=None, interleaved=interleaved))
+            if job.scheduler is not None:
+                assert self._process is not None
+                with job.scheduler.pipe() as theirs:
+                    send_handle(pipe, theirs.fileno(), self._process.pid)
 
     def answered(self) -> bool:
         """Return whether the job that was begun has ended, so that `outcomes` need not wait."""

@@ -68,8 +68,8 @@ def _take_reports(first: RankOutcome, record: Record) -> None:
     for report in first.reports:
         if report.started is not None:
             record.observed.start_seconds = report.started
-        if (step := report.first_step) is not None:
-            record.as_run, record.stack_started = step.as_run, step.stack_started
+        if report.as_run is not None:
+            record.as_run, record.stack_started = report.as_run, report.stack_started
 
 
 def _near_the_end(record: Record, failure: RankOutcome) -> bool:

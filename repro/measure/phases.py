@@ -27,7 +27,7 @@ from ..models.recipe import Recipe, Scale, divisors
 from . import engine
 from .batches import random_batch, to_device
 from .clock import Clock, Watch, kernel_path, optimizer_path, synchronised, wait
-from .jobs import PARTS, SEED, FirstStep, Measured, Report
+from .jobs import PARTS, SEED, Measured, Report
 from .memory import Peak
 from .probes import NotCountedError, profiled
 from .rank import STACK_STARTED, Rank
@@ -104,7 +104,7 @@ def _report_what_ran(
         weights_held=held.weights,
         moments_held=held.moments,
     )
-    rank.report(Report(first_step=FirstStep(ran, STACK_STARTED)))
+    rank.report(Report(as_run=ran, stack_started=STACK_STARTED))
 
 
 def measure(

@@ -6,14 +6,16 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from repro.machine import nvml
 from repro.machine.host import usable_cpus
 
-from .interleaving import TimeSlot
+from .interleaving import turn
 from .jobs import SEED, Report
 from .memory import CpuUse, limit_memory
 from .method import MethodFile
@@ -25,30 +27,24 @@ _FOREVER = timedelta(days=1)  # the trial's time limit ends a hang
 STACK_STARTED = time.time()  # epoch; ranks are forked from a server that imported this with the stack
 
 
+@dataclass(eq=False)
 class Rank:
-    """The rank `index` of `world`, and `local` of `locals` on this node. `sent` is when the job was sent (epoch),
-    `scheduler` the address of the scheduler that interleaves it with other jobs, if any. A `projected` rank has no
-    others: what it sends is lost, and what it gets is its own. `methods` are the files of the user's methods."""
+    """The rank `index` of `world`, and `local` of `locals` on this node, which sends its reports by `report`. `sent` is
+    when the job was sent (epoch); a rank of a job that is interleaved with others waits at the pipe `turns`. A
+    `projected` rank has no others: what it sends is lost, and what it gets is its own. `methods` are the files of the
+    user's methods."""
 
+    index: int
+    world: int
+    local: int
+    locals: int
+    cuda: bool
     report: Callable[[Report], None]
+    rendezvous: str = ""
+    sent: float = field(default_factory=time.time)
+    turns: Connection | None = None
+    projected: bool = False
     methods: tuple[MethodFile, ...] = ()
-
-    def __init__(
-        self,
-        index: int,
-        world: int,
-        local: int,
-        locals: int,
-        cuda: bool,
-        rendezvous: str,
-        sent: float,
-        scheduler: str | None,
-        projected: bool = False,
-    ) -> None:
-        self.index, self.world, self.local, self.locals = index, world, local, locals
-        self.projected = projected
-        self.cuda, self.rendezvous, self.sent = cuda, rendezvous, sent
-        self._place = TimeSlot(scheduler) if scheduler is not None else None
 
     @property
     def device(self) -> torch.device:
@@ -110,14 +106,14 @@ class Rank:
     @property
     def interleaved(self) -> bool:
         """Return whether other jobs compute between this one's rounds."""
-        return self._place is not None
+        return self.turns is not None
 
     def turn(self) -> None:
-        """Wait until no other job is timed, see interleaving.py; rank 0 asks for all.."""
-        if self._place is None:
+        """Wait until no other job is timed, see interleaving.py; rank 0 asks for all."""
+        if self.turns is None:
             return
         if self.index == 0:
-            self._place.turn()
+            turn(self.turns)
         if self.world > 1 and not self.projected:
             import torch.distributed as dist
 

@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import recv_handle
 from pathlib import Path
 from typing import NoReturn
 
@@ -44,8 +45,11 @@ _GLANCE_SECONDS = 0.005  # and of ranks that are about to end
 _BEGIN, _END = 12_000, 4_000  # characters kept of a traceback's beginning, with a compiler's first error, and end
 
 
-def _rank_process(job: Job, local: int, group: int, pipe: Connection, server: int, kills: int) -> NoReturn:
-    """Run a forked rank and send its reports and its outcome. `kills` is as in `_of_error`."""
+def _rank_process(
+    job: Job, local: int, group: int, pipe: Connection, turns: Connection | None, server: int, kills: int
+) -> NoReturn:
+    """Run a forked rank and send its reports and its outcome. It asks for its `turns` at that pipe. `kills` is as in
+    `_of_error`."""
     index = job.first + local
     try:
         try:
@@ -61,17 +65,17 @@ def _rank_process(job: Job, local: int, group: int, pipe: Connection, server: in
             sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
             rank = Rank(
                 index,
-                job.world or job.ranks,
-                local,
-                job.world if job.projected and not job.cuda else job.ranks,
-                job.cuda,
-                job.rendezvous,
-                job.sent,
-                job.scheduler,
-                job.projected,
+                world=job.world or job.ranks,
+                local=local,
+                locals=job.world if job.projected and not job.cuda else job.ranks,
+                cuda=job.cuda,
+                report=pipe.send,
+                rendezvous=job.rendezvous,
+                sent=job.sent,
+                turns=turns,
+                projected=job.projected,
+                methods=job.methods,
             )
-            rank.report = pipe.send
-            rank.methods = job.methods
             rank.prepare(job.memory, job.set_aside)
             if job.own is not None:
                 custom.register(job.own)
@@ -186,17 +190,20 @@ def run_job(job: Job, client: Connection) -> list[RankOutcome]:
     Raises EOFError or OSError where the client has gone instead. Nothing that was forked outlives this.
     """
     server, group, ranks, kills = os.getpid(), 0, list[_Forked](), host.oom_kills()
+    turns = Connection(recv_handle(client)) if job.interleaved else None
     try:
         for local in range(job.ranks):
             reading, writing = Pipe(duplex=False)
             pid = os.fork()
             if pid == 0:
-                _rank_process(job, local, group, writing, server, kills)
+                _rank_process(job, local, group, writing, turns, server, kills)
             group = group or pid
             with contextlib.suppress(PermissionError, ProcessLookupError):  # the rank did so itself, or has ended
                 os.setpgid(pid, group)
             writing.close()
             ranks.append(_Forked(job.first + local, pid, reading, job.cuda, kills))
+        if turns is not None:
+            turns.close()  # so that its scheduler sees the ranks' end
 
         deadline = time.monotonic() + job.timeout
         ending: RankStatus = "timed_out"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from repro import files
 from repro.formats import duration, significant
@@ -36,6 +36,9 @@ from .outcomes import (
     short_of_disk,
 )
 
+if TYPE_CHECKING:
+    from .interleaving import Scheduler
+
 
 class Server(Protocol):
     """A server that runs the jobs of trials: a ForkServer, or the Leader of several nodes. `broken` maps each module
@@ -59,7 +62,7 @@ class Server(Protocol):
 @dataclass(frozen=True)
 class Bench:
     """The resources of trials: the server, the stack, the GPU's catalogue entry (None: a CPU, or unknown), the
-    folder for logs, and the address of the scheduler of interleaved processes. `adams` maps the host's Adam (True) and
+    folder for logs, and the scheduler of interleaved processes. `adams` maps the host's Adam (True) and
     the GPU's (False) to why DeepSpeed could not compile it, None where it could. `group_bytes` of a GPU are what NCCL
     takes to connect several: projected ranks, which connect to none, leave them free. Every trial ends
     with `trained` training steps at the peak learning rate, whose losses are kept."""
@@ -68,7 +71,7 @@ class Bench:
     stack: support.Stack
     gpu: Gpu | None
     logs: Path
-    scheduler: str | None = None
+    scheduler: Scheduler | None = None
     adams: dict[bool, Obstacle | None] = field(default_factory=dict)
     group_bytes: int = 0
     trained: int = 0

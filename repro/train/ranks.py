@@ -76,9 +76,8 @@ class TrainingRank(Rank):
 
     def __init__(self, place: Place) -> None:
         cuda = torch.cuda.is_available()
-        super().__init__(place.rank, place.world, place.local, place.locals, cuda, "", time.time(), None)
+        super().__init__(place.rank, place.world, place.local, place.locals, cuda, report=lambda report: None)
         self.place = place
-        self.report = lambda report: None
         if cuda and place.local >= (seen := len(nvml.visible_devices())):
             raise UserError(
                 f"this node has {counted(seen, 'GPU')}, and this is process {place.local + 1} of {place.locals}: "
