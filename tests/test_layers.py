@@ -13,6 +13,7 @@ ON_TORCH = (
     "repro.measure",
     "repro.train.",
     "repro.predict.trace.",
+    "repro.plan.child",
     "repro.plan.fake_cuda",
     "repro.plan.recorder",
     "repro.models.adversarial",
