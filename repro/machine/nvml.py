@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,33 +63,35 @@ def _all_devices() -> tuple[list[Device], list[Unusable]]:
             f"{_node()} is here, and nvidia-ml-py, which reads the GPU, is not installed: {way_to_install('read')}"
         ) from None
     try:
-        return _in_time(lambda: _devices(nvml))
-    except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded) as error:
-        if _node() is None:
-            return [], []
-        raise _unusable(error) from error
+        return _in_time(nvml, _devices)
     except nvml.NVMLError as error:
-        raise _unusable(error) from error
+        without_driver = (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded)
+        if isinstance(error, without_driver) and _node() is None:
+            return [], []
+        raise UserError(
+            f"the NVIDIA driver does not tell of its GPUs: {str(error).rstrip('.')} (NVML); nvidia-smi should list "
+            "them: after an upgrade of the driver reboot, in a container name its GPUs when it starts, or set "
+            "CUDA_VISIBLE_DEVICES= to run on the CPU"
+        ) from error
 
 
 def driver() -> str | None:
     """Return the version of the NVIDIA driver; None where there is no driver, or it does not answer."""
-    try:
-        import pynvml as nvml
-
-        return _in_time(lambda: _version(nvml))
-    except Exception:  # only for the record: queries that a run needs are elsewhere
-        return None
+    return _of_system(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()))
 
 
 def cuda() -> tuple[int, int] | None:
     """Return the newest CUDA version that the NVIDIA driver runs; None as for `driver`."""
+    version = _of_system(lambda nvml: int(nvml.nvmlSystemGetCudaDriverVersion_v2()))  # 13000 is CUDA 13.0
+    return None if version is None else (version // 1000, version % 1000 // 10)
+
+
+def _of_system(ask: Callable[[Any], _T]) -> _T | None:
     try:
         import pynvml as nvml
 
-        version = _in_time(lambda: _cuda(nvml))  # 13000 is CUDA 13.0
-        return version // 1000, version % 1000 // 10
-    except Exception:  # only for advice
+        return _in_time(nvml, ask)
+    except Exception:  # for the record and for advice: queries that a run needs are elsewhere
         return None
 
 
@@ -98,10 +100,7 @@ def state(local: int) -> dict[str, float | None] | None:
     of a process's `local`-th GPU, by the names of Device.cuda_name. Of a MIG slice only the processes are its own, all
     else is the whole GPU's. A value that the GPU does not report is None, as is the result without NVML."""
     try:
-        import pynvml as nvml
-
-        nvml.nvmlInit()
-        handle, whole = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
+        nvml, handle, whole = _named(local)
     except Exception:  # a GPU that does not answer must not lose a measurement
         return None
     questions = {
@@ -112,13 +111,7 @@ def state(local: int) -> dict[str, float | None] | None:
         "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(whole),
         "processes": lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
     }
-    found: dict[str, float | None] = {}
-    for name, ask in questions.items():
-        try:
-            found[name] = ask()
-        except Exception:  # nor must a query that this version of the driver or of pynvml lacks
-            found[name] = None
-    return found
+    return dict.fromkeys(questions) | _answers(questions)
 
 
 def counters(local: int) -> dict[str, float]:
@@ -126,24 +119,30 @@ def counters(local: int) -> dict[str, float]:
     took, and the seconds that heat (`too_hot`) and the limits of its board (`short_of_power`) held its clocks down.
     Those that it does not report are left out (joules are from Volta on), all of a MIG slice: they are the whole GPU's.
     The joules are brought up to date every 20 to 100 ms."""
-    found: dict[str, float] = {}
     try:
-        import pynvml as nvml
-
-        nvml.nvmlInit()
-        handle, whole = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
+        nvml, handle, whole = _named(local)
     except Exception:  # as above
-        return found
-    # The fields that count clock events would tell more, but have other numbers in other versions of the driver.
-    questions = {
-        "joules": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3,
-        "too_hot": lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL).violationTime / 1e9,
-        "short_of_power": lambda: (
-            nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_BOARD_LIMIT).violationTime / 1e9
-        ),
-    }
-    for name, ask in questions.items() if handle is whole else ():
-        with suppress(Exception):  # as above
+        return {}
+    if handle is not whole:
+        return {}
+
+    def held_down(policy: int) -> float:  # the fields that count clock events have other numbers in other drivers
+        return float(nvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime / 1e9)
+
+    return _answers(
+        {
+            "joules": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3,
+            "too_hot": lambda: held_down(nvml.NVML_PERF_POLICY_THERMAL),
+            "short_of_power": lambda: held_down(nvml.NVML_PERF_POLICY_BOARD_LIMIT),
+        }
+    )
+
+
+def _answers(questions: dict[str, Callable[[], float]]) -> dict[str, float]:
+    """Return the answers to those questions that this GPU, the driver and pynvml can answer."""
+    found = {}
+    for name, ask in questions.items():
+        with suppress(Exception):
             found[name] = ask()
     return found
 
@@ -153,10 +152,7 @@ def memory(local: int) -> tuple[int, int | None] | None:
     ones are other processes', as long as this process has allocated nothing there; None where the driver does not
     report them."""
     try:
-        import pynvml as nvml
-
-        nvml.nvmlInit()  # a forked process has to initialise NVML itself
-        handle, whole = _named(nvml, os.environ.get("CUDA_VISIBLE_DEVICES"), local)
+        nvml, handle, whole = _named(local)
         total, source = _memory(nvml, handle, whole)
         if source:
             return total, None
@@ -169,13 +165,17 @@ def memory(local: int) -> tuple[int, int | None] | None:
     return int(info.total), int(info.used)
 
 
-def _in_time(ask: Callable[[], _T]) -> _T:
-    """Return the result of `ask`. Raises UserError where the driver hangs, as with a GPU that fell off the bus."""
+def _in_time(nvml: Any, ask: Callable[[Any], _T]) -> _T:
+    """Return what `ask` gets from NVML. Raise UserError where the driver hangs, as with a GPU that fell off the bus."""
     answers: list[_T | Exception] = []
 
     def keep() -> None:
         try:
-            answers.append(ask())
+            nvml.nvmlInit()
+            try:
+                answers.append(ask(nvml))
+            finally:
+                nvml.nvmlShutdown()
         except Exception as error:
             answers.append(error)
 
@@ -195,59 +195,24 @@ def _in_time(ask: Callable[[], _T]) -> _T:
 def _devices(nvml: Any) -> tuple[list[Device], list[Unusable]]:
     found: list[Device] = []
     unusable = []
-    with _asking(nvml):
-        for number in range(nvml.nvmlDeviceGetCount()):
-            before = len(found)
-            try:
-                for handle, whole in _handles(nvml, number):
-                    found.append(_device(nvml, len(found), number, handle, whole))
-            except (nvml.NVMLError, ValueError) as error:
-                reason = (
-                    f"GPU {number} does not answer, {str(error).rstrip('.')} (NVML): see dmesg, and reset it or reboot"
-                )
-                unusable.append(Unusable(number, reason))
-                continue
-            if len(found) == before:
-                unusable.append(Unusable(number, _WITHOUT_INSTANCE.format(number=number)))
+    for number in range(nvml.nvmlDeviceGetCount()):
+        before = len(found)
+        try:
+            for handle, whole in _handles(nvml, number):
+                found.append(_device(nvml, len(found), number, handle, whole))
+        except (nvml.NVMLError, ValueError) as error:
+            what = f"does not answer, {str(error).rstrip('.')} (NVML): see dmesg, and reset it or reboot"
+            unusable.append(Unusable(number, f"GPU {number} {what}"))
+            continue
+        if len(found) == before:
+            what = f"is in MIG mode and has no instance: nvidia-smi mig -i {number} -cgi PROFILE -C makes one"
+            unusable.append(Unusable(number, f"GPU {number} {what}, nvidia-smi -i {number} -mig 0 ends the mode"))
     return found, unusable
-
-
-_WITHOUT_INSTANCE = (
-    "GPU {number} is in MIG mode and has no instance: nvidia-smi mig -i {number} -cgi PROFILE -C makes one, nvidia-smi "
-    "-i {number} -mig 0 ends the mode"
-)
-
-
-def _version(nvml: Any) -> str:
-    with _asking(nvml):
-        return str(nvml.nvmlSystemGetDriverVersion())
-
-
-def _cuda(nvml: Any) -> int:
-    with _asking(nvml):
-        return int(nvml.nvmlSystemGetCudaDriverVersion_v2())
-
-
-@contextmanager
-def _asking(nvml: Any) -> Iterator[None]:
-    nvml.nvmlInit()
-    try:
-        yield
-    finally:
-        nvml.nvmlShutdown()
 
 
 def _node() -> Path | None:
     """Return a GPU's device node, by which run_all.sh also detects GPUs; None without one."""
     return next(iter(sorted(Path("/dev").glob("nvidia[0-9]*"))), None)
-
-
-def _unusable(error: Exception) -> UserError:
-    return UserError(
-        f"the NVIDIA driver does not tell of its GPUs: {str(error).rstrip('.')} (NVML); nvidia-smi should list them: "
-        "after an upgrade of the driver reboot, in a container name its GPUs when it starts, or set "
-        "CUDA_VISIBLE_DEVICES= to run on the CPU"
-    )
 
 
 def _handles(nvml: Any, number: int) -> Iterator[tuple[Any, Any]]:
@@ -263,14 +228,18 @@ def _handles(nvml: Any, number: int) -> Iterator[tuple[Any, Any]]:
             continue
 
 
-def _named(nvml: Any, visible: str | None, local: int) -> tuple[Any, Any]:
-    """Return the NVML handles of the `local`-th GPU or slice that `visible` names, and of its whole GPU."""
+def _named(local: int) -> tuple[Any, Any, Any]:
+    """Return NVML, its handle of the `local`-th GPU or slice that is visible, and that of its whole GPU."""
+    import pynvml as nvml
+
+    nvml.nvmlInit()  # a forked process has to initialise NVML itself
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     name = visible.split(",")[local] if visible else str(local)
     if name.startswith("MIG-"):
         handle = nvml.nvmlDeviceGetHandleByUUID(name)
-        return handle, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+        return nvml, handle, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
     handle = nvml.nvmlDeviceGetHandleByIndex(int(name))
-    return handle, handle
+    return nvml, handle, handle
 
 
 def _in_mig_mode(nvml: Any, handle: Any) -> bool:
