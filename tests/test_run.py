@@ -94,7 +94,7 @@ def test_a_cell_is_judged_after_its_trials_also_in_the_first_run_of_a_folder(
 def test_a_folder_that_is_removed_between_two_trials_does_not_come_back(tmp_path: Path) -> None:
     removing = MEASURED.replace("    return", "    if run.timed_ids:\n        shutil.rmtree(folder)\n    return")
     done = measured(tmp_path / "run", "published", "1", "true", "72", "72", program=f"import shutil\n{removing}")
-    reason = f"repro.console.UserError: {tmp_path / 'run' / 'trials.jsonl'} was removed or replaced"
+    reason = f"repro.console.UserError: {tmp_path / 'run' / 'trials.jsonl'} was moved, removed or replaced"
     assert done.stderr.splitlines()[-1].startswith(reason)
     assert not (tmp_path / "run").exists()
 

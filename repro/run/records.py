@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import files
-from ..console import UserError, say
+from ..console import UserError, say, say_once
 from ..datafile import NotAsDeclaredError
 from ..formats import are, counted, first
 from ..machine.environment import FILE as ENVIRONMENT
@@ -51,14 +51,14 @@ def located(problem: Problem, folder: Path) -> Problem:
     return replace(problem, where=str(folder / problem.where))
 
 
-def valid_records(lines: Iterable[results.Line], place: str, problems: list[Problem]) -> list[Record]:
+def _valid_records(lines: Iterable[results.Line], problems: list[Problem]) -> list[Record]:
     """Return every valid record, oldest first, with all that follows from its raw times and today's catalogue. Add a
-    problem for each other line, located by `place` and its line number."""
+    problem for each other line."""
     found: list[Record] = []
     numbers: dict[str, int] = {}
     gpus: dict[str, Gpu | None] = {"cpu": None}
     for line in lines:
-        where, record = f"{place} {line.number}", line.record
+        where, record = f"{results.TRIALS}, line {line.number}", line.record
         if record is None:
             problems.append(Problem(where, f"not a trial's record ({line.problem})", "the line was left out", True))
         elif (reason := contradiction(record)) is None:
@@ -104,7 +104,7 @@ def all_valid_records(folder: Path, problems: list[Problem]) -> list[Record]:
     except UserError as error:
         problems.append(Problem(results.RECIPES, str(error), "trials of models that it describes were left out", True))
     invalid: list[Problem] = []
-    found = valid_records(results.read_trials(folder).lines, f"{results.TRIALS}, line", invalid)
+    found = _valid_records(results.read_trials(folder).lines, invalid)
     if len(invalid) > _MOST_LINES:
         more = f"{invalid[0].what}, and {len(invalid) - 1:,} more lines are invalid"
         invalid = [Problem(invalid[0].where, more, "these lines were left out", True)]
@@ -126,17 +126,11 @@ def register_custom_recipes(folder: Path) -> None:
 
 
 def history(folder: Path) -> list[Record]:
-    """Return every record of a folder, oldest first; a trial that ran more than once has several. A torn last line is
-    ignored. Raise UserError, which names all invalid lines, where there are any."""
-    register_custom_recipes(folder)
+    """Return all valid records of a folder, as `all_valid_records` does, and print its problems, once in a process."""
     problems: list[Problem] = []
-    found = valid_records(results.read_trials(folder).lines, "line", problems)
-    if problems:
-        text = first([f"{problem.where}: {problem.what}" for problem in problems])
-        way_out = "remove the line, and its trial is measured again"
-        if len(problems) > 1:
-            way_out = f"remove these {len(problems)} lines, and their trials are measured again"
-        raise UserError(f"{folder / results.TRIALS}, {text}; {way_out}")
+    found = all_valid_records(folder, problems)
+    for problem in problems:
+        say_once(located(problem, folder))
     return found
 
 

@@ -76,18 +76,11 @@ class Results:
     def check(self) -> None:
         """Raise UserError where the folder or its open file was moved or removed: what is written there by name would
         end up in another run."""
-        if not self._can_tell or self._is_here():
-            return
-        if os.fstat(self._file.fileno()).st_nlink == 0:
+        if self._can_tell and not self._is_here():
             raise UserError(
-                f"{self._path} was removed or replaced while the run went on: the same command again measures what it "
-                "lacks"
+                f"{self._path} was moved, removed or replaced while the run went on: run the same command again, with "
+                "--out where the folder is now"
             )
-        found = Path(os.readlink(f"/proc/self/fd/{self._file.fileno()}"))
-        raise UserError(
-            f"{self._path} was moved or replaced while the run went on: what is finished is kept in {found}; name "
-            f"{found.parent} with --out to go on"
-        )
 
     def append(self, record: Record) -> None:
         """Write a record as `append_line` does, and what describes its recipe."""
