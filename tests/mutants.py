@@ -893,6 +893,12 @@ MUTANTS = {
         "_OVER_PEAK = 0.5",
         "tests/test_survey.py -k just_in_time",
     ),
+    "most-gpus-alone": Mutant(
+        "repro/survey/training.py",
+        "took.days <= best[1].days",
+        "took.days > best[1].days",
+        "tests/test_survey.py -k fewest_days",
+    ),
     "first-epochs": Mutant(
         "repro/lab/report.py",
         "(measured - first) / (epochs - 1)",

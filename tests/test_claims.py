@@ -27,7 +27,7 @@ from repro.console import UserError
 from repro.datafile import expected_folder
 from repro.formats import Interval
 from repro.money.breakeven import comment_cases, first_run
-from repro.money.prices import known_systems, machine_price, parts, price_list, servers
+from repro.money.prices import known_systems, parts, servers
 from repro.paper.arithmetic import recipe_of
 from repro.paper.settings import Settings, search_space
 from repro.paper.tables import COUNTS, cells, published_settings, quantities
@@ -453,15 +453,6 @@ def test_the_night_of_summer_time_explains_the_hour_that_time_stamps_are_longer(
     others = [found for id, found in CHECKED.items() if id.startswith("lab-stamps") and found is not checked]
     assert len(others) == 7
     assert all(found.verdict.startswith("holds") and "clock" not in found.reason for found in others)
-
-
-def test_machines_cost_what_the_price_list_makes_of_them() -> None:
-    for id, gpu, gpus in (("four-h100-cost", "H100", 4), ("budget-40k-cost", "RTX 3090", 8)):
-        working = CHECKED[id].working
-        assert working is not None
-        price = machine_price(gpu, gpus, price_list(), "USD")
-        assert price is not None
-        assert working.value.value == price[0]
 
 
 def test_the_comments_break_even_is_that_of_repro_cost() -> None:
