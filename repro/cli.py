@@ -12,6 +12,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import Field, fields
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn
@@ -21,6 +22,7 @@ from .commands import HELP, custom_models
 from .console import FAILED, INSTALLED, INTERRUPTED, OK, USAGE, Unfailing, UserError, say, suggest_names, visible_lines
 from .datafile import of_another
 from .machine.host import no_more_processes, process_limit
+from .options import BEHIND, Options, name_of
 
 _FRONT_DOOR = (
     "run_all.sh test runs the tests. --with-kernels, --with-flash4, --with-modern and --with-tracking go first: see "
@@ -84,18 +86,37 @@ def _with_value(action: argparse.Action, value: Any) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    def __init__(self, **known: Any) -> None:
-        super().__init__(**known)
+    """Parses command lines into a data class of options."""
+
+    def __init__(self, kind: type[Options], **known: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **known)
         self.register("action", None, _Once)  # for options without an action
         self.register("action", "append", _EachTime)
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # -4h counts as a value, which its option checks
+        self.kind, waiting = kind, {each.name: each for each in fields(kind)}
+        self._behind = next((name for name, each in waiting.items() if name_of(each) == BEHIND), None)
+        for part in kind.__mro__:  # a command's own options first, then those that it shares
+            title = vars(part).get("title")
+            add = self.add_argument_group(title, vars(part)["about"]).add_argument if title else self.add_argument
+            for name in [name for name in vars(part).get("__annotations__", ()) if name in waiting]:
+                declared = waiting.pop(name)
+                more = {key: value for key, value in declared.metadata.items() if key not in ("name", "parse")}
+                if declared.metadata.get("name") == "":
+                    add(name, **more)
+                elif name != self._behind:
+                    add(name_of(declared), dest=name, **more)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return the options that were asked for. Raise UserError for the first that is wrong."""
+        found = vars(super().parse_args(args))
+        return self.kind(**{each.name: _parsed(each, found[each.name]) for each in fields(self.kind)})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report misspelled options first: argparse reports missing ones first."""
-        if "arguments" in self._defaults and "--" in (args or ()):  # argparse gives a script's own to no positional
-            split = list(args).index("--")
+        if self._behind is not None:  # argparse gives them to no positional
+            split = [*args, BEHIND].index(BEHIND)
             args, rest = args[:split], args[split + 1 :]
-            namespace = argparse.Namespace(arguments=rest)
+            namespace = argparse.Namespace(**{self._behind: rest})
         known = [each.removeprefix("--") for each in self._option_string_actions if each.startswith("--")]
         words = [*itertools.takewhile(lambda word: word != "--", args or ())]
         if any(action.dest in ("models", "model") for action in self._actions):
@@ -114,6 +135,16 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")
+
+
+def _parsed(option: Field[Any], found: Any) -> Any:
+    """Return the value of an option of which argparse `found` this: a text, several, a flag or nothing."""
+    if found is None or found == []:
+        return option.default
+    if isinstance(found, bool):
+        return found
+    parse, name = option.metadata["parse"], name_of(option)
+    return parse(found, name) if isinstance(found, str) else tuple(parse(each, name) for each in found)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -200,19 +231,20 @@ def _open_what_is_closed() -> None:
         sys.stdout.reconfigure(errors="surrogateescape" if utf_8 else "backslashreplace")
 
 
-def parser(name: str) -> argparse.ArgumentParser:
-    """Return the parser of a command."""
-    found = _Parser(
+def parser(name: str) -> _Parser:
+    """Return the parser of a command, whose `parse_args` returns its options."""
+    kind = _command(name).Asked
+    return _Parser(
+        kind,
         prog=f"{command()} {name}",
+        usage=kind.usage,
         description=HELP[name][0].upper() + HELP[name][1:] + ".",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=kind.epilog,
     )
-    _command(name).options(found)
-    return found
 
 
 def _command(name: str) -> ModuleType:
-    return import_module(f".commands.{name.replace('-', '_')}", __package__)
+    return import_module(f".commands.{name}", __package__)
 
 
 def _run(words: list[str], output: _Output) -> int:
@@ -229,16 +261,16 @@ def _run(words: list[str], output: _Output) -> int:
         words.insert(0, "run")
     if words[0] not in HELP:
         _overview().parse_args(words)
-    given = parser(words[0]).parse_args(words[1:])
-    measures = words[0] in _MEASURING or getattr(given, "against", None) is not None
+    asked = parser(words[0]).parse_args(words[1:])
+    measures = words[0] in _MEASURING or getattr(asked, "against", None) is not None
     if measures:
         _check_process()
-    custom_models.register(given)
-    output.folds = vars(given).get("format") in (None, "text")
+    asked = custom_models.register(asked)
+    output.folds = getattr(asked, "format", None) in (None, "text")
     output.is_in_files = measures  # even if stdout fails
     if another := of_another():
         say(another)
-    return _command(words[0]).main(given)
+    return _command(words[0]).main(asked)
 
 
 class _Output(Unfailing):
@@ -259,6 +291,7 @@ def _overview() -> argparse.ArgumentParser:
 
     width = max(map(len, HELP))
     found = _Parser(
+        Options,
         prog=command(),
         usage="%(prog)s [COMMAND] [OPTIONS]",
         description="Measures the training step of the paper's nine models on the hardware at hand, extrapolates "
@@ -266,7 +299,6 @@ def _overview() -> argparse.ArgumentParser:
         + "\n".join(f"  {name:{width}}  {help}" for name, help in HELP.items()),
         epilog=f"Without a command: run. Its options: {command()} run --help"
         + ("" if INSTALLED else f"\n{_FRONT_DOOR}"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("--version", action="version", version=f"repro {__version__}")
     return found

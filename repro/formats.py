@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import itertools
@@ -25,11 +24,6 @@ Format = Literal["text", "markdown", "csv", "json", "latex"]
 FOR_MACHINES: tuple[Format, ...] = ("csv", "json")
 FORMATS: tuple[Format, ...] = ("text", "markdown", *FOR_MACHINES)
 MOST_COLUMNS = 100  # of a text table
-
-
-def add_format(parser: argparse.ArgumentParser, formats: tuple[Format, ...] = FORMATS) -> None:
-    """Add the option --format to a command that prints data."""
-    parser.add_argument("--format", choices=formats, default="text", help="format of stdout")
 
 
 def counted(number: int, noun: str) -> str:
@@ -358,17 +352,10 @@ def count(text: str, option: str, least: int = 1, why: str = "", most: int = MOS
     return int(text)
 
 
-def count_if_given(
-    text: str | None, option: str, least: int = 1, reason: str = "", most: int = MOST_COUNTED
-) -> int | None:
-    """Parse like `count`; return None without the option."""
-    return None if text is None else count(text, option, least, reason, most)
-
-
-def path(text: str) -> Path:
-    """Parse a path, for argparse, which names the option. Rejects an empty one, which means the current folder."""
+def path(text: str, option: str) -> Path:
+    """Parse a path. Raises UserError for an empty one, which means the current folder."""
     if not text:
-        raise argparse.ArgumentTypeError("it is empty: name a path, . is the current folder")
+        raise UserError(f"{option}: it is empty: name a path, . is the current folder")
     return Path(text)
 
 

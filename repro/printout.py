@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .formats import FORMATS, Format, add_format, as_json, counted, half_up, prose, render
+from .formats import Format, as_json, counted, half_up, prose, render
+from .options import MOST_ROWS
 
-MOST_ROWS, MOST_NOTES = 20, 3  # of a screen
-
-
-def add_output(parser: argparse.ArgumentParser, formats: tuple[Format, ...] = FORMATS) -> None:
-    """Add the options of a command that prints a table."""
-    parser.add_argument("--all", action="store_true", help=f"show all rows, not only the first {MOST_ROWS}")
-    add_format(parser, formats)
+MOST_NOTES = 3  # of a screen
 
 
 def people(

@@ -18,6 +18,7 @@ LAYERS = (
     ("repro.console", "repro.installation"),
     ("repro.files",),
     ("repro.datafile", "repro.formats"),
+    ("repro.options",),
     ("repro.printout",),
     ("repro.models", "repro.parts"),
     ("repro.paper",),
@@ -131,7 +132,7 @@ PARTS = {
             "repro/printout.py",
         ),
         *("repro/commands", "repro/cli.py", "repro/__main__.py", "repro/__init__.py"),
-        *("repro/console.py", "repro/formats.py", "repro/datafile.py", "repro/printout.py"),
+        *("repro/console.py", "repro/formats.py", "repro/datafile.py", "repro/options.py", "repro/printout.py"),
     ),
     "measuring": (
         *("repro/measure", "repro/run", "repro/machine", "repro/record.py", "repro/steps.py", "repro/validity.py"),

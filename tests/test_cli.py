@@ -12,6 +12,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from repro.machine import nvml
 from repro.machine.devices import Device
 from repro.machine.host import host
 from repro.models.specification import KEYS
+from repro.options import given
 from repro.paper.gpus import find
 from repro.report.sections import compose
 from repro.report.terminal import printed
@@ -163,6 +165,17 @@ def test_there_are_19_commands_of_at_most_24_options_and_80_lines_of_help(monkey
     assert {name: count for name, count in lines.items() if count > 80} == {}
 
 
+def test_options_are_parsed_once_into_a_frozen_data_class() -> None:
+    words = "vit --gpus 2 --budget 40k --measured a --measured none --rent 0.5EUR --interrupted-every 12h"
+    asked = parser("cost").parse_args(words.split())
+    assert (asked.model, asked.gpus, asked.budget, asked.measured) == ("vit", 2, 40000, (Path("a"), None))
+    assert (asked.rent.value.value, asked.rent.currency, asked.interrupted_every) == (0.5, "EUR", 12 * 3600)
+    assert (asked.runs, asked.terms, asked.all, asked.format) == (1, "own", False, "text")
+    assert given(asked, ("runs", "gpus", "interrupted_every")) == ["--gpus", "--interrupted-every"]
+    with pytest.raises(FrozenInstanceError):
+        asked.gpus = 3
+
+
 @pytest.mark.parametrize("command", ["run", "report", "claims"])
 def test_what_judges_measurements_takes_no_printed_days(command: str) -> None:
     assert "choose from true, authors" in refusal(command, "--by", "printed").replace("'", "")
@@ -188,7 +201,7 @@ AGAINST = {
     "--methods": "naive",
     "--scale": "tiny",
     "--gpus": "1",
-    "--budget": "15m",
+    "--budget": "20m",
     "--pairs": "9",
     "--out": "out",
     "--bisect": "",
@@ -282,9 +295,9 @@ def test_json_is_never_made_of_what_it_has_no_number_for(value: float) -> None:
 
 def test_help_tells_where_a_command_writes_unless_it_is_reported_where() -> None:
     for name in HELP:
-        for action in parser(name)._actions:
-            if action.dest == "out" and action.default is not None:
-                assert f"default {action.default}" in str(action.help), name
+        for each in fields(parser(name).kind):
+            if each.name == "out" and each.default is not None:
+                assert f"default {each.default}" in each.metadata["help"], name
 
 
 def test_the_documentation_has_every_command_and_every_option_of_a_run() -> None:
@@ -434,7 +447,7 @@ def test_an_id_is_found_in_any_case(command: str, id: str, spelled: str, capsys:
 )
 def test_an_empty_path_is_not_the_current_folder(words: str, name: str) -> None:
     refused = refusal(*words.split(), "")
-    assert f"argument {name}: it is empty: name a path, . is the current folder" in refused
+    assert f"repro: {name}: it is empty: name a path, . is the current folder" in refused
 
 
 @pytest.mark.parametrize("wanted", ["all", "1", "0,1", "device=0"])

@@ -479,7 +479,7 @@ BAD_INPUT = [
     ),
     ("--terms loan", "invalid choice: 'loan'"),
     ("--electricity 0.2EUR", "--electricity 0.2EUR: no rate from EUR to USD; give a [[rate]] in --prices"),
-    ("--interrupted-every 3h", "--interrupted-every 3h needs the times of a restart and a checkpoint: [[spot]]"),
+    ("--interrupted-every 3h", "--interrupted-every needs the times of a restart and a checkpoint: [[spot]]"),
     ("--machine 8000", "--machine is an input of the calculator, which takes no MODEL"),
     ("--hours 3", "--hours is an input of the calculator"),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -122,7 +121,7 @@ def test_every_fault_is_printed_at_once(monkeypatch: pytest.MonkeyPatch, capsys:
     found["packages"] = doctor.Finding("", "timm is gone")
     found["shared memory"] = doctor.Finding("", "make it larger", hint=True)
     monkeypatch.setattr(command, "examine", lambda: found)
-    assert command.main(argparse.Namespace(format=None)) == 1
+    assert command.main(command.Asked()) == 1
     states, image, *others = capsys.readouterr().out.splitlines()
     assert states == doctor.summary(found)
     assert ("--target volta " in image, "--target turing " in image) == (True, True)

@@ -414,7 +414,7 @@ def test_a_file_that_does_not_describe_a_gpu_is_one_clear_line(
     ("arguments", "told"),
     [
         (["cost", "pythia-1b", "--terms", "rent", "--gpu"], "--terms rent needs a GPU with known rents: "),
-        (["predict", "--network", "25Gb/s", "--gpu"], "--network 25Gb/s is between nodes: say how many with --nodes"),
+        (["predict", "--network", "25Gb/s", "--gpu"], "--network is between nodes: say how many with --nodes"),
         (
             ["predict", "--nodes", "2", "--network", "25", "--gpu"],
             "--network 25: expected bits a second such as 25Gb/s",

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from benchmarks import asking, power, slower
-from repro.commands.compare import BUDGET
+from repro.commands.against_options import BUDGET
 from repro.compare.budget import FORKS, chosen_within, rounds
 from repro.compare.decision import FIRST_LOOK
 from repro.measure.launcher import ForkServer

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from html import unescape
@@ -59,7 +58,7 @@ def refusal_of(call: Callable[[], object]) -> str | None:
     """Return what a call is refused with; None where it is not."""
     try:
         call()
-    except (UserError, NotAsDeclaredError, ArgumentTypeError) as error:
+    except (UserError, NotAsDeclaredError) as error:
         return str(error)
     return None
 
@@ -74,7 +73,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "network": lambda text: formats.network(text, "--network"),
     "count": lambda text: formats.count(text, "--steps"),
     "interval": lambda text: amounts.interval(text, "--pue"),
-    "money": lambda text: amounts.amount(text, "--rent", "USD"),
+    "money": lambda text: amounts.Sum.parse(text, "--rent"),
     "gpus": lambda text: parse_gpus(text, 4),
     "settings": Settings.parse,
     "models": specification.split,

@@ -25,7 +25,7 @@ import pytest
 from repro import datafile, models
 from repro.cli import main
 from repro.commands import against as comparing
-from repro.commands.against import Against
+from repro.commands.against_options import Against
 from repro.compare import bisect, budget, candidate, upgrade
 from repro.compare.budget import SIDES, choose, chosen_within, features, forks, rounds, seconds_of_parts
 from repro.compare.candidate import Stack, build, differ, locked, pinned, requirements, this_stack
@@ -57,9 +57,7 @@ def unheard(part: str, took: float | None) -> None:
 
 def options(**given: Any) -> Against:
     """The options of `compare --against` with these given, the others the defaults."""
-    known = dict.fromkeys(("models", "methods", "scale", "gpus", "pairs"))
-    plain = {"against": "torch==9", "budget": "15m", "out": Path("out"), "format": "text"}
-    return Against(**{**known, **plain, "bisect": False, "accept": False, "all": False, **given})
+    return Against(**{"against": "torch==9", **given})
 
 
 def lock(tmp_path: Path, wheel: Path) -> Path:

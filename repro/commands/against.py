@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from .. import command, files, formats, models
 from ..compare import bisect, candidate, report, side
@@ -20,12 +18,12 @@ from ..datafile import expected_folder
 from ..formats import Format, duration, first, shell_words
 from ..machine import nvml, support
 from ..machine.devices import Device, capability_of, gpu_of
-from ..models.recipe import Scale
 from ..record import Trial
 from ..run.estimate import estimate
-from ..run.plan import Options, Planned, counts_up_to, default_scale, limited, trials
+from ..run.plan import Options, counts_up_to, default_scale, limited, trials
 from ..run.progress import Progress
 from ..run.results import REPORT
+from .against_options import Against
 from .devices import alike
 from .preflight import check_compilers, check_disk, check_machine, check_packages
 from .stopping import resumable, stop_on_sigterm
@@ -33,42 +31,19 @@ from .stopping import resumable, stop_on_sigterm
 _CHECK = "check.json"
 
 
-@dataclass(frozen=True)
-class Against:
-    """The options of `compare --against`: of `models`, `methods`, `scale` and `gpus` None is the default; so is it of
-    `pairs`, as many as the budget allows."""
-
-    against: str
-    models: str | None
-    methods: Planned | None
-    scale: Scale | None
-    gpus: str | None
-    budget: str
-    pairs: int | None
-    out: Path
-    bisect: bool
-    accept: bool
-    all: bool
-    format: Format
-
-    @property
-    def seconds(self) -> float:
-        """Return the budget in seconds. Raise UserError for a text that is no duration."""
-        return formats.seconds(self.budget, "--budget")
-
-
 @resumable("what is measured is kept")
 def measure(asked: Against) -> int:
     """Measure both stacks, print what became slower, and return the exit code."""
-    budget = asked.seconds
+    budget, against = asked.seconds, asked.against
+    assert against is not None
     if INSTALLED:
         raise UserError(
             "--against builds the stacks that it compares from the locks of a checkout, and this repro is installed: "
             "clone its repository, and take ./run_all.sh compare --against there"
         )
-    baseline = candidate.is_baseline(asked.against)
+    baseline = candidate.is_baseline(against)
     if baseline and asked.accept:
-        raise UserError(f"--accept: {asked.against} is the baseline already")
+        raise UserError(f"--accept: {against} is the baseline already")
     check_packages()
     devices, candidates = _candidates(asked)
     check_machine(devices)
@@ -76,14 +51,14 @@ def measure(asked: Against) -> int:
     check_disk(asked.out, REPORT, _CHECK)
     stop_on_sigterm()
     first = candidate.this_stack()
-    left_behind = candidate.left_behind(asked.against, first)
+    left_behind = candidate.left_behind(against, first)
     candidates = _carried(candidates, devices, first, left_behind)
     chosen, pairs = chosen_within(asked.budget, candidates, devices, asked.pairs)
-    other = candidate.build(asked.against, first)
+    other = candidate.build(against, first)
     stacks = (other, first) if baseline else (first, other)
     if not candidate.differ(first, other, left_behind):
         # No error: a regular check of the newest releases often finds none.
-        say(f"nothing of {asked.against} differs, every package that a trial may import is here in that version; done")
+        say(f"nothing of {against} differs, every package that a trial may import is here in that version; done")
         if asked.accept:
             say("--accept: nothing was measured, so the baseline stays as it is")
         print(report.report([], [], stacks[0].name, stacks[1].name, [], asked.format))

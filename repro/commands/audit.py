@@ -2,58 +2,58 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from .. import command
 from ..formats import FOR_MACHINES, counted, prose, render
 from ..money.measurements import WHOSE
+from ..options import Output
 from ..predict.audit import Audited, audit, audit_measured, queue_summary, summary, without_queue
 from ..predict.released import steps
 from ..predict.traces import Stack, of_stack
-from ..printout import add_output, people
+from ..printout import people
 from ..report import released
 from ..report.causes import Cause, causes
-from ..run.reading import add_measured
 from ..run.reading import measured as read_measured
-from .day_options import add_stack
+from .day_options import measured_runs, stack_option
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_measured(parser, "audit this run's days as well")
-    add_stack(parser, "paper")
-    add_output(parser)
+@dataclass(frozen=True, kw_only=True)
+class Asked(Output):
+    measured: tuple[Path, ...] = measured_runs("audit this run's days as well")
+    stack: Stack = stack_option("paper")
 
 
-def main(given: argparse.Namespace) -> int:
-    runs = read_measured(given.measured) if given.measured else None
+def main(asked: Asked) -> int:
+    runs = read_measured(asked.measured) if asked.measured else None
     if runs and runs.released:
-        print(released.audited(steps(runs.released.records), given.format, given.all))
+        print(released.audited(steps(runs.released.records), asked.format, asked.all))
         return 0
     records = runs.records if runs else ()
-    rows = without_queue(audit(), of_stack(given.stack))
+    rows = without_queue(audit(), of_stack(asked.stack))
     measured = audit_measured(records)
     found = causes(rows, records)
-    if given.format in FOR_MACHINES:
-        print(render([_row(row, found) for row in (*rows, *measured)], given.format))
+    if asked.format in FOR_MACHINES:
+        print(render([_row(row, found) for row in (*rows, *measured)], asked.format))
         return 0
     questioned = [row for row in rows if row.verdict != "plausible"]
     shown = [*sorted(measured, key=_share), *sorted(questioned, key=_share)]
-    notes = [_explained(rows, given.stack)]
+    notes = [_explained(rows, asked.stack)]
     audited = sum(bool(audit_measured([record])) for record in records)
     if runs and audited < len(records):
         notes.append(
             f"{audited or 'None'} of the {counted(len(records), 'trial')} in {runs.name} can be audited, which takes "
             f"days at the paper's scale on a GPU whose peak is known{'' if audited else f': {command()} --gpus all'}."
         )
-    if not given.all:
+    if not asked.all:
         notes.append(f"--all also has {counted(len(found), 'possible cause')}.")
-    parts = [people(summary(rows), _columns(shown), notes, given.format, given.all)]
-    if given.all:
+    parts = [people(summary(rows), _columns(shown), notes, asked.format, asked.all)]
+    if asked.all:
         more = (*queue_summary(rows), *(_cause(number, cause) for number, cause in enumerate(found, 1)))
-        parts += [prose(part, given.format) for part in more]
+        parts += [prose(part, asked.format) for part in more]
     print("\n\n".join(parts))
     return 0
 

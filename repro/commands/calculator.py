@@ -3,63 +3,93 @@ gives, and those of the rent-or-buy comment for the rest."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from .. import formats
 from ..console import UserError
-from ..formats import DAYS_A_YEAR, Interval
-from ..money.amounts import amount, check, interval, money_text
+from ..formats import DAYS_A_YEAR, Format, Interval, bytes_, path, size
+from ..money.amounts import Sum, currency, interval, money_text
 from ..money.breakeven import NOTHING, ONE, Case, Computed, comment_cases, first_run, its, its_rate, lifespan_years
 from ..money.prices import PriceList, price_list, worth
+from ..options import Options, format_option, given, option
 from ..printout import Column, finite, screen
 
 _MOST_KILOWATTS = 100  # larger values are probably meant in watts
 _MOST_PUE = 10  # larger values are probably meant in percent
-_INPUTS = ("machine", "rent", "hours", "power", "resale", "pue", "co2")
 _HOURS_A_MONTH = DAYS_A_YEAR * 24 / 12
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    about = "what is not given is the rent-or-buy comment's, whose own sum it prints without any"
-    add = parser.add_argument_group("without MODEL, when owning beats renting", about).add_argument
-    add("--machine", metavar="SUM", help="price of the machine")
-    add("--rent", metavar="SUM", help="rent of the same machine, per hour")
-    add("--hours", metavar="H", help="hours of a run, or bounds such as 700..800")
-    add("--power", metavar="KW", help="power of the machine while it trains, or bounds")
-    add("--resale", metavar="SUM", help="what it sells for in the end (default: nothing)")
-    add("--pue", metavar="X", help="power usage effectiveness, or bounds (default: 1)")
-    add("--co2", metavar="G", help="grams of CO2 per kWh")
+def _hours(text: str, option: str) -> Interval:
+    hours = interval(text, option)
+    if hours.low == 0:
+        raise UserError(f"{option} {text}: expected more than 0, such as 100 or 700..800")
+    return hours
 
 
-def refuse(given: argparse.Namespace) -> None:
-    """Raise UserError for an input of the calculator beside a model."""
-    for name in _INPUTS:
-        if getattr(given, name) is not None:
-            raise UserError(f"--{name} is an input of the calculator, which takes no MODEL: leave one of them out")
+def _kilowatts(text: str, option: str) -> Interval:
+    power = interval(text, option)
+    if power.high > _MOST_KILOWATTS:
+        raise UserError(f"{option} {text}: expected at most {_MOST_KILOWATTS} kW; 500 W are 0.5")
+    return power
 
 
-def read_currency(code: str | None) -> str:
-    """Return the currency of all sums."""
-    return "USD" if code is None else check(code, "--currency")
-
-
-def read_sum(text: str, option: str, unit: str, prices: PriceList) -> Interval:
-    """Return a sum of money in the currency of all sums."""
-    value, currency = amount(text, option, unit)
-    return value * _rate(f"{option} {text}", currency, unit, prices)
-
-
-def read_storage(size: str | None, unit: str, prices: PriceList) -> float:
-    """Return the cost of keeping so much data for an hour."""
-    if size is None:
-        return 0.0
-    gigabytes, price = formats.bytes_(size, "--storage") / 1e9, prices.storage
-    if price is None:
+def _pue(text: str, option: str) -> Interval:
+    pue = interval(text, option)
+    if not 1 <= pue.low <= pue.high <= _MOST_PUE:
         raise UserError(
-            f"--storage {size} needs the price of a GB and month: [[storage]] in --prices, docs/own-prices.toml"
+            f"{option} {text}: expected from 1, the machine itself, to {_MOST_PUE}, such as 1.2 or 1.1..1.5"
         )
-    return gigabytes * price.price * _rate(f"--storage {size}", price.currency, unit, prices) / _HOURS_A_MONTH
+    return pue
+
+
+def currency_option() -> Any:
+    """Declare the currency of all sums."""
+    return option("currency of all sums, such as EUR (default: USD)", "CODE", currency, default="USD")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostOptions(Options):
+    """The options that both answers on costs share."""
+
+    prices: Path | None = option("TOML, or SkyPilot's CSV, of prices that replace ours", "FILE", path)
+    currency: str = currency_option()
+    electricity: Sum | None = option("price of a kWh, which the owner pays", "SUM", Sum.parse)
+    storage: int | None = option("data that the renter keeps during a run: [[storage]] in --prices", "900GB", bytes_)
+    format: Format = format_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calculator(CostOptions):
+    title = "without MODEL, when owning beats renting"
+    about = "what is not given is the rent-or-buy comment's, whose own sum it prints without any"
+    machine: Sum | None = option("price of the machine", "SUM", Sum.parse)
+    rent: Sum | None = option("rent of the same machine, per hour", "SUM", Sum.parse)
+    hours: Interval | None = option("hours of a run, or bounds such as 700..800", "H", _hours)
+    power: Interval | None = option("power of the machine while it trains, or bounds", "KW", _kilowatts)
+    resale: Sum | None = option("what it sells for in the end (default: nothing)", "SUM", Sum.parse)
+    pue: Interval | None = option("power usage effectiveness, or bounds (default: 1)", "X", _pue)
+    co2: Interval | None = option("grams of CO2 per kWh", "G", interval)
+
+
+INPUTS = ("machine", "rent", "hours", "power", "resale", "pue", "co2")
+
+
+def in_currency(given: Sum | None, unit: str, prices: PriceList, otherwise: Interval) -> Interval:
+    """Return a sum in the currency of all sums; without it what stands there `otherwise`."""
+    return otherwise if given is None else given.value * _rate(given.place, given.currency or unit, unit, prices)
+
+
+def stored(number: int | None, unit: str, prices: PriceList) -> float:
+    """Return the cost of keeping so many bytes for an hour."""
+    if number is None:
+        return 0.0
+    place, price = f"--storage {size(number)}", prices.storage
+    if price is None:
+        raise UserError(f"{place} needs the price of a GB and month: [[storage]] in --prices, docs/own-prices.toml")
+    return number / 1e9 * price.price * _rate(place, price.currency, unit, prices) / _HOURS_A_MONTH
 
 
 def _rate(place: str, currency: str, unit: str, prices: PriceList) -> float:
@@ -70,19 +100,17 @@ def _rate(place: str, currency: str, unit: str, prices: PriceList) -> float:
     return each
 
 
-def main(given: argparse.Namespace) -> int:
+def main(asked: Calculator) -> int:
     """Print when owning beats renting: the comment's own sum, or that of the inputs given."""
-    unit, prices = read_currency(given.currency), price_list(given.prices)
-    grams = None if given.co2 is None else interval(given.co2, "--co2")
-    inputs = [getattr(given, name) for name in _INPUTS if name != "co2"]
-    if unit == "USD" and not any([*inputs, given.electricity, given.storage]):
+    unit, prices = asked.currency, price_list(asked.prices)
+    if given(asked, ("currency", "electricity", "storage", *INPUTS)) in ([], ["--co2"]):
         rows = comment_cases()
         sentence, notes = _of_comment(rows)
     else:
-        rows = [_of_inputs(given, unit, prices)]
+        rows = [_of_inputs(asked, prices)]
         sentence = _sentence(rows[0].case)
         notes = ["What was not given is the rent-or-buy comment's of 2021-01-14, with its GPU-hours computed right."]
-    print(screen(sentence, _columns(unit, grams), rows, notes, given.format, currency=unit))
+    print(screen(sentence, _columns(unit, asked.co2), rows, notes, asked.format, currency=unit))
     return 0
 
 
@@ -106,42 +134,27 @@ def _of_comment(rows: list[Computed]) -> tuple[str, list[str]]:
     )
 
 
-def _of_inputs(given: argparse.Namespace, unit: str, prices: PriceList) -> Computed:
+def _of_inputs(asked: Calculator, prices: PriceList) -> Computed:
     """Return the comment's corrected case with the inputs given in the place of its own."""
-    if unit != "USD" and None in (given.machine, given.rent):
+    unit, comment = asked.currency, comment_cases()[2]
+    if unit != "USD" and None in (asked.machine, asked.rent):
         raise UserError(f"--currency {unit}: the comment's sums are in USD; give --machine and --rent")
-    comment = comment_cases()[2]
-
-    def sum_(name: str, otherwise: Interval) -> Interval:
-        text = getattr(given, name)
-        return otherwise if text is None else read_sum(text, f"--{name}", unit, prices)
-
-    def number(name: str, otherwise: Interval) -> Interval:
-        text = getattr(given, name)
-        return otherwise if text is None else interval(text, f"--{name}")
-
+    rent = in_currency(asked.rent, unit, prices, comment.case.rent)
+    kwh = _electricity(unit, prices) if asked.electricity is None else NOTHING
     case = Case(
-        machine=sum_("machine", comment.case.machine),
-        rent=sum_("rent", comment.case.rent) + Interval.exact(read_storage(given.storage, unit, prices)),
-        hours=number("hours", comment.case.hours),
-        kilowatts=number("power", comment.case.kilowatts),
-        kwh=_electricity(unit, prices) if given.electricity is None else sum_("electricity", NOTHING),
-        pue=number("pue", ONE),
-        resale=sum_("resale", NOTHING),
+        machine=in_currency(asked.machine, unit, prices, comment.case.machine),
+        rent=rent + Interval.exact(stored(asked.storage, unit, prices)),
+        hours=asked.hours or comment.case.hours,
+        kilowatts=asked.power or comment.case.kilowatts,
+        kwh=in_currency(asked.electricity, unit, prices, kwh),
+        pue=asked.pue or ONE,
+        resale=in_currency(asked.resale, unit, prices, NOTHING),
     )
-    if case.hours.low == 0:
-        raise UserError(f"--hours {given.hours}: expected more than 0, such as 100 or 700..800")
-    if not 1 <= case.pue.low <= case.pue.high <= _MOST_PUE:
-        raise UserError(
-            f"--pue {given.pue}: expected from 1, the machine itself, to {_MOST_PUE}, such as 1.2 or 1.1..1.5"
-        )
-    if case.kilowatts.high > _MOST_KILOWATTS:
-        raise UserError(f"--power {given.power}: expected at most {_MOST_KILOWATTS} kW; 500 W are 0.5")
-    if case.resale.high > case.machine.low:
+    if asked.resale is not None and case.resale.high > case.machine.low:
         most = money_text(case.machine.low, unit, exact=True)
-        raise UserError(f"--resale {given.resale}: expected no more than the machine costs, {most}")
-    what = "the comment's workstation" if given.machine is None else "the machine"
-    return Computed(what, comment.provider if given.rent is None else "--rent", case)
+        raise UserError(f"{asked.resale.place}: expected no more than the machine costs, {most}")
+    what = "the comment's workstation" if asked.machine is None else "the machine"
+    return Computed(what, comment.provider if asked.rent is None else "--rent", case)
 
 
 def _electricity(unit: str, prices: PriceList) -> Interval:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from .. import command
@@ -13,59 +13,59 @@ from ..claims.measured import unsettling
 from ..claims.working import shown
 from ..console import say
 from ..formats import FOR_MACHINES, Format, path, prose, render
-from ..predict.traces import of_stack
-from ..printout import add_output, people
-from ..run.reading import add_measured, measured
-from .day_options import add_by, add_stack
+from ..options import Output, argument, several
+from ..predict.traces import Stack, of_stack
+from ..printout import people
+from ..record import Clock
+from ..run.reading import measured
+from .day_options import by_option, measured_runs, stack_option
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "id", type=str.lower, nargs="?", metavar="ID", help="show the rows and the arithmetic behind this claim"
+@dataclass(frozen=True, kw_only=True)
+class Asked(Output):
+    id: str | None = argument(
+        "show the rows and the arithmetic behind this claim", "ID", lambda text, option: text.lower(), nargs="?"
     )
-    add_measured(parser, "check what needs measurements on this run")
-    parser.add_argument(
-        "--survey",
-        action="append",
-        type=path,
-        metavar="ANSWERS.csv",
-        help="check what is about the survey on these answers: the authors' artifacts/survey.csv, or others'; several "
+    measured: tuple[Path, ...] = measured_runs("check what needs measurements on this run")
+    survey: tuple[Path, ...] = several(
+        "check what is about the survey on these answers: the authors' artifacts/survey.csv, or others'; several "
         "times for several files",
+        "ANSWERS.csv",
+        path,
     )
-    add_by(parser, printed=False)
-    add_stack(parser, "paper")
-    add_output(parser)
+    by: Clock = by_option(printed=False)
+    stack: Stack = stack_option("paper")
 
 
-def main(given: argparse.Namespace) -> int:
-    runs = measured(given.measured) if given.measured else None
-    records, by = runs.records if runs else None, given.by
+def main(asked: Asked) -> int:
+    runs = measured(asked.measured) if asked.measured else None
+    records, by = runs.records if runs else None, asked.by
     if runs and runs.released:
         records, by = runs.released.records, "authors"
     answers = None
-    if given.survey:
+    if asked.survey:
         from .survey import read_answers  # with predictions, which nothing else here needs
 
-        answers = read_answers(given.survey)
-    checked = check_all(records, by, answers, of_stack(given.stack), given.id and [given.id])
-    if given.id is not None:
-        print(_traced(checked[0], given.format, given.all))
+        answers = read_answers(asked.survey)
+    checked = check_all(records, by, answers, of_stack(asked.stack), asked.id and [asked.id])
+    if asked.id is not None:
+        print(_traced(checked[0], asked.format, asked.all))
         return 0
     if runs and (reason := unsettling(records or ())):
         say(f"{runs.name}: {reason}")
-    if given.format in FOR_MACHINES:
-        print(render([one.row() for one in checked], given.format))
+    if asked.format in FOR_MACHINES:
+        print(render([one.row() for one in checked], asked.format))
         return 0
     differing = sorted((one for one in checked if one.verdict == "differs"), key=lambda one: -abs(one.off or 0))
-    rows = [_row(one, given.all) for one in (checked if given.all else differing)]
+    rows = [_row(one, asked.all) for one in (checked if asked.all else differing)]
     notes = [f"{command()} claims ID shows a claim's sentence, its formula and the arithmetic.", origins(checked)]
     if runs and runs.released:
         notes[0] = "Of searches, the authors' raw results were taken, by their clock; they verify no cell."
-    if given.all:
+    if asked.all:
         notes.insert(0, f"{', '.join(f'{symbol} {words}' for symbol, words in CLAIMS.values())}.")
     else:
         notes.insert(0, "Here are the claims that differ: --all shows every claim.")
-    print(people(counts_text(checked), rows, notes, given.format, given.all))
+    print(people(counts_text(checked), rows, notes, asked.format, asked.all))
     return 0
 
 

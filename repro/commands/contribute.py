@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import files
 from ..console import DATA, UserError, say
 from ..formats import counted, path
+from ..options import Options, argument, flag, option, several
 from ..printout import output
 from ..verify.cleaning import MADE_ANEW, Cleaned, cleaned
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Without --yes it shows what it would replace, and writes nothing."
-    add = parser.add_argument
-    add("folder", type=path, metavar="DIR", help="a run's results")
-    add("--out", type=path, metavar="DIR", required=True, help="new folder for the copy, such as results/a100-lab")
-    add("--name", action="append", metavar="WORD", help="also takes out this word; several times for several words")
-    add("--yes", action="store_true", help="write the copy, and its row of index.csv beside it")
-    add("--all", action="store_true", help="show all rows")
+def _word(text: str, option: str) -> str:
+    if not text.strip():
+        raise UserError(f"{option}: expected a word, such as a name")
+    return text
 
 
-def main(given: argparse.Namespace) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Asked(Options):
+    epilog = "Without --yes it shows what it would replace, and writes nothing."
+    folder: Path = argument("a run's results", "DIR", path)
+    out: Path = option("new folder for the copy, such as results/a100-lab", "DIR", path, required=True)
+    name: tuple[str, ...] = several("also takes out this word; several times for several words", "WORD", _word)
+    yes: bool = flag("write the copy, and its row of index.csv beside it")
+    all: bool = flag("show all rows")
+
+
+def main(asked: Asked) -> int:
     from ..run.reading import begun
     from ..verify import contribute
 
-    if given.out.exists() and (not given.out.is_dir() or any(given.out.iterdir())):
-        raise UserError(f"--out {given.out} is there already: name a new folder")
-    if any(not word.strip() for word in given.name or ()):
-        raise UserError("--name: expected a word, such as a name")
-    contribute.listed(given.out.parent)  # an index.csv of something else is no place for a row
-    before = begun(given.folder)
+    if asked.out.exists() and (not asked.out.is_dir() or any(asked.out.iterdir())):
+        raise UserError(f"--out {asked.out} is there already: name a new folder")
+    contribute.listed(asked.out.parent)  # an index.csv of something else is no place for a row
+    before = begun(asked.folder)
     if before.released:
-        raise UserError(f"{given.folder} is the authors' archive, which is theirs to publish: name results of a run")
-    found = cleaned(given.folder, given.name or (), before.environment)
+        raise UserError(f"{asked.folder} is the authors' archive, which is theirs to publish: name results of a run")
+    found = cleaned(asked.folder, asked.name, before.environment)
     with tempfile.TemporaryDirectory() as place:
-        after = contribute.read_again(Path(place, given.out.name), found.texts)
+        after = contribute.read_again(Path(place, asked.out.name), found.texts)
         contribute.refuse_changed(before, after, (each.found for each in found.changes))
-        failed = contribute.check(after, _kept(given.folder))
+        failed = contribute.check(after, _kept(asked.folder))
     rows = [_row(each.file, each.found, each.becomes, each.times) for each in found.changes]
     rows += [_row(name, reason, "left out", 1) for name, reason in found.left_out]
     rows += [_row(name, text, f"look at it: {what}", 1) for name, what, text in found.doubtful]
@@ -50,12 +55,12 @@ def main(given: argparse.Namespace) -> int:
     )
     checked = "The check of raw times, physics and copies found"
     notes = [f"{checked}: {each}." for each in failed[:2]] or [f"{checked} nothing."]
-    print(output(answer, rows, rows, notes, "text", given.all))
-    if not given.yes:
-        say(f"nothing was written: --yes writes {given.out}")
+    print(output(answer, rows, rows, notes, "text", asked.all))
+    if not asked.yes:
+        say(f"nothing was written: --yes writes {asked.out}")
         return 0
-    _write(given.out, found, failed)
-    say(f"{given.out} can be shared once you have looked at what is listed; {contribute.INDEX} beside it has its row")
+    _write(asked.out, found, failed)
+    say(f"{asked.out} can be shared once you have looked at what is listed; {contribute.INDEX} beside it has its row")
     return 0
 
 

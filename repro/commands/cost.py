@@ -2,183 +2,184 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Literal, get_args
 
-from .. import command, formats
+from .. import command
 from ..console import UserError, say
-from ..formats import DAYS_A_YEAR, SECONDS_A_DAY, add_format, count_if_given, days_cell, listing, significant
+from ..formats import DAYS_A_YEAR, SECONDS_A_DAY, count, days_cell, listing, seconds, significant
 from ..money import offers
 from ..money.amounts import budget as parse_budget
 from ..money.amounts import sum_read
-from ..money.breakeven import first_run, lifespan_years
+from ..money.breakeven import NOTHING, first_run, lifespan_years
 from ..money.days import DaysAsked, ModelDays, TrainingDays
 from ..money.measurements import UNKNOWN, Measurement
 from ..money.offers import Costs, Offer, kilowatts
 from ..money.prices import GpuPrice, PriceList, canonical_gpu, old, price_list, worth
 from ..money.spot import Interruptions
+from ..options import flag, given, option
 from ..paper.custom_gpu import custom_gpu
-from ..paper.gpus import Gpu, by_name, paper_gpus
+from ..paper.gpus import CustomGpu, Gpu, by_name, paper_gpus
+from ..predict.traces import Stack
 from ..printout import Column, finite, screen
+from ..record import By
+from ..run.plan import ModernMethods
 from ..train import kept
 from . import calculator
-from .calculator import read_currency, read_storage, read_sum
-from .custom_models import add_model
-from .day_options import add_by, add_measured_days, add_stack, measured_days
+from .calculator import Calculator, in_currency, stored
+from .custom_models import model_argument
+from .day_options import by_option, measured_days, more_days, stack_option
 
 _MOST_GPUS = 100_000  # as many as the largest clusters have
-_OF_A_MODEL: dict[str, str | None] = dict.fromkeys(
-    ("terms", "gpu", "gpus", "budget", "deadline", "runs", "measured", "methods", "interrupted_every")
-) | {"by": "true", "stack": "today"}
+_OF_A_MODEL = (
+    *("terms", "gpu", "gpus", "budget", "deadline", "runs", "measured", "by", "stack", "methods"),
+    "interrupted_every",
+)
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [MODEL] [OPTIONS]"
-    parser.epilog = "SUM is 8000, 0.13EUR, or 7000..9000 where uncertain. Prices of your own: docs/own-prices.toml."
-    add_model(parser, "a recipe, see recipes")
-    add = parser.add_argument
-    add("--terms", choices=("own", "rent", "either"), help="machines to buy (the default), to rent, or both")
-    add("--gpu", metavar="NAME|FILE", help="only this GPU: a name, or a TOML file that describes one of your own")
-    add("--gpus", metavar="N", help="only this number of GPUs")
-    add("--budget", metavar="SUM", help="for all runs; without --deadline: the fastest within it")
-    add("--deadline", metavar="30d", help="for all runs: the cheapest that meets it")
-    add("--runs", metavar="N", help="trainings, one after the other (default: 1)")
-    add_measured_days(parser)
-    add_by(parser)
-    add_stack(parser, "today")
-    add("--methods", choices=("modern", "modern:exact"), help="days with parts of today's software: docs/own-model.md")
-    add(
-        "--prices",
-        type=formats.path,
-        metavar="FILE",
-        help="TOML, or SkyPilot's CSV, of prices that replace ours",
+def _gpu(text: str, option: str) -> CustomGpu | str:
+    return custom_gpu(text) or canonical_gpu(text, option)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Calculator):
+    usage = "%(prog)s [MODEL] [OPTIONS]"
+    epilog = "SUM is 8000, 0.13EUR, or 7000..9000 where uncertain. Prices of your own: docs/own-prices.toml."
+    model: str | None = model_argument("a recipe, see recipes")
+    terms: Literal["own", "rent", "either"] = option(
+        "machines to buy (the default), to rent, or both", choices=("own", "rent", "either"), default="own"
     )
-    add("--currency", metavar="CODE", help="currency of all sums, such as EUR (default: USD)")
-    add("--interrupted-every", metavar="12h", help="count spot instances, interrupted so often: [[spot]] in --prices")
-    add("--electricity", metavar="SUM", help="price of a kWh, which the owner pays")
-    add("--storage", metavar="900GB", help="data that the renter keeps during a run: [[storage]] in --prices")
-    add("--all", action="store_true", help="show all rows")
-    add_format(parser)
-    calculator.add_options(parser)
+    gpu: CustomGpu | str | None = option(
+        "only this GPU: a name, or a TOML file that describes one of your own", "NAME|FILE", _gpu
+    )
+    gpus: int | None = option("only this number of GPUs", "N", partial(count, most=_MOST_GPUS))
+    budget: float | None = option("for all runs; without --deadline: the fastest within it", "SUM", parse_budget)
+    deadline: float | None = option("for all runs: the cheapest that meets it", "30d", seconds)
+    runs: int = option("trainings, one after the other (default: 1)", "N", count, default=1)
+    measured: tuple[Path | None, ...] = more_days()
+    by: By = by_option()
+    stack: Stack = stack_option("today")
+    methods: ModernMethods | None = option(
+        "days with parts of today's software: docs/own-model.md", choices=get_args(ModernMethods)
+    )
+    interrupted_every: float | None = option(
+        "count spot instances, interrupted so often: [[spot]] in --prices", "12h", seconds
+    )
+    all: bool = flag("show all rows")
+
+    @property
+    def custom(self) -> CustomGpu | None:
+        """Return the GPU that a file of the user's describes."""
+        return self.gpu if isinstance(self.gpu, CustomGpu) else None
+
+    @property
+    def gpu_name(self) -> str | None:
+        return self.gpu.name if isinstance(self.gpu, CustomGpu) else self.gpu
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What is asked for: limits, None where not given, and the terms of what may be taken."""
-
-    known: ModelDays
-    costs: Costs
-    gpu: str | None
-    gpus: int | None
-    budget: float | None
-    deadline: float | None
-    buys: bool
-    rents: bool
-
-
-def main(given: argparse.Namespace) -> int:
-    if given.model is None:
-        for name, default in _OF_A_MODEL.items():
-            if getattr(given, name) != default:
-                raise UserError(f"--{name.replace('_', '-')} needs a MODEL, such as {command()} cost vit")
-        return calculator.main(given)
-    calculator.refuse(given)
-    asked = _asked(given)
-    found = offers.offers(_days(asked), asked.costs)
-    found = [offer for offer in found if asked.gpus in (None, offer.run.gpus)]
-    listed = offers.options(found, asked.costs, asked.buys, asked.rents)
+def main(asked: Asked) -> int:
+    if asked.model is None:
+        if found := given(asked, _OF_A_MODEL):
+            raise UserError(f"{found[0]} needs a MODEL, such as {command()} cost vit")
+        return calculator.main(asked)
+    if found := given(asked, calculator.INPUTS):
+        raise UserError(f"{found[0]} is an input of the calculator, which takes no MODEL: leave one of them out")
+    known, costs = _known(asked, asked.model)
+    machines = offers.offers(_days(asked, known, costs.prices), costs)
+    machines = [offer for offer in machines if asked.gpus in (None, offer.run.gpus)]
+    listed = offers.options(machines, costs, asked.terms != "rent", asked.terms != "own")
     if not listed:
-        raise _without_price(asked)
-    chosen = offers.choose(listed, asked.budget, asked.deadline)
+        raise _without_price(known, costs)
+    deadline = None if asked.deadline is None else asked.deadline / SECONDS_A_DAY
+    chosen = offers.choose(listed, asked.budget, deadline)
     fitting = {option.offer for option in chosen.ranked[: chosen.fitting]}
-    ranked = dict.fromkeys([*(option.offer for option in chosen.ranked), *found])
-    for line in _warnings(found, asked):
+    ranked = dict.fromkeys([*(option.offer for option in chosen.ranked), *machines])
+    for line in _warnings(machines, costs):
         say(line)
     print(
         screen(
-            offers.answer(chosen, asked.known.recipe.name, asked.costs),
-            _columns(asked, fitting),
+            offers.answer(chosen, known.recipe.name, costs),
+            _columns(asked.by, costs, fitting),
             list(ranked),
-            _notes(asked, len(fitting), len(found)),
-            given.format,
-            given.all,
+            _notes(asked, known, costs, len(fitting), len(machines)),
+            asked.format,
+            asked.all,
             rule=chosen.rule,
             terms="own" if chosen.ranked[0].bought else "rent",
-            currency=asked.costs.currency,
+            currency=costs.currency,
         )
     )
     return 0
 
 
-def _asked(given: argparse.Namespace) -> _Asked:
-    terms = given.terms or "own"
-    budget = None if given.budget is None else parse_budget(given.budget, "--budget")
-    deadline = None if given.deadline is None else formats.seconds(given.deadline, "--deadline") / SECONDS_A_DAY
-    runs = 1 if given.runs is None else formats.count(given.runs, "--runs")
-    gpus = count_if_given(given.gpus, "--gpus", most=_MOST_GPUS)
-    unit, prices = read_currency(given.currency), price_list(given.prices)
-    custom = custom_gpu(given.gpu)
-    if custom and terms != "own":
-        raise UserError(f"--terms {terms} needs a GPU with known rents: {custom.file} has what it costs to buy")
-    if custom and any(given.measured or ()):
+def _known(asked: Asked, model: str) -> tuple[ModelDays, Costs]:
+    """Return what is known of the model's days, and what costs depend on."""
+    unit, prices, custom = asked.currency, price_list(asked.prices), asked.custom
+    if custom and asked.terms != "own":
+        raise UserError(f"--terms {asked.terms} needs a GPU with known rents: {custom.file} has what it costs to buy")
+    if custom and any(asked.measured):
         raise UserError(f"--measured changes nothing of --gpu {custom.file}, whose days are predicted: leave it out")
     if custom and custom.price and custom.quoted:
         price = GpuPrice(custom.name, *custom.price, custom.quoted, custom.source)
         prices = replace(prices, gpus=prices.gpus | {custom.name: price})
-    gpu = custom.name if custom else given.gpu and canonical_gpu(given.gpu, "--gpu")
-    measurements, checkpoint = _of_training(given)
-    faced = _interruptions(given.interrupted_every, prices, checkpoint)
-    kwh = None if given.electricity is None else read_sum(given.electricity, "--electricity", unit, prices)
-    costs = Costs(prices, unit, runs, kwh, read_storage(given.storage, unit, prices), faced, custom)
-    folders, shipped = measured_days(given)
-    asked = DaysAsked(given.by, given.stack, folders, shipped, given.methods, tuple(measurements))
-    known = ModelDays(given.model, asked)
+    trained = _trained(asked.measured, model)
+    faced = _interruptions(asked.interrupted_every, prices, trained)
+    kwh = None if asked.electricity is None else in_currency(asked.electricity, unit, prices, NOTHING)
+    costs = Costs(prices, unit, asked.runs, kwh, stored(asked.storage, unit, prices), faced, custom)
+    folders, shipped = measured_days([each for each in asked.measured if each not in trained], asked.by)
+    measurements = tuple(
+        Measurement(
+            *(one.device, one.count, one.settings, one.days, None, one.micro_batch, UNKNOWN),
+            f"{folder}, train.py",
+        )
+        for folder, one in trained.items()
+    )
+    known = ModelDays(model, DaysAsked(asked.by, asked.stack, folders, shipped, asked.methods, measurements))
     known.check_runs()
-    return _Asked(known, costs, gpu, gpus, budget, deadline, terms != "rent", terms != "own")
+    return known, costs
 
 
-def _of_training(given: argparse.Namespace) -> tuple[list[Measurement], float | None]:
-    """Take the folder of an exported train.py out of --measured; return the days that it took, and the hours of its
-    checkpoint. Raise UserError for one of another model, and for several."""
-    found = {folder: one for folder in given.measured or () if folder and (one := kept.read(folder))}
+def _trained(folders: Sequence[Path | None], model: str) -> dict[Path, kept.Kept]:
+    """Return which folder of --measured is of an exported train.py. Raise UserError for one of another model, and for
+    several."""
+    found = {folder: one for folder in folders if folder and (one := kept.read(folder))}
     if len(found) > 1:
         raise UserError(f"--measured {' and '.join(map(str, found))}: expected one folder of train.py")
     for folder, one in found.items():
-        if one.recipe != given.model:
-            raise UserError(f"--measured {folder} trained {one.recipe}, not {given.model}")
-        given.measured = [each for each in given.measured if each != folder] or None
-        of = (one.device, one.count, one.settings, one.days, None, one.micro_batch, UNKNOWN, f"{folder}, train.py")
-        return [Measurement(*of)], one.checkpoint_seconds / 3600
-    return [], None
+        if one.recipe != model:
+            raise UserError(f"--measured {folder} trained {one.recipe}, not {model}")
+    return found
 
 
-def _interruptions(every: str | None, prices: PriceList, measured: float | None) -> Interruptions | None:
-    """Return the interruptions of spot instances; None where they are not to be counted."""
+def _interruptions(every: float | None, prices: PriceList, trained: Mapping[Path, kept.Kept]) -> Interruptions | None:
+    """Return the interruptions of spot instances, in hours; None where they are not to be counted."""
     if every is None:
         return None
-    option = f"--interrupted-every {every}"
-    between = formats.seconds(every, "--interrupted-every") / 3600
+    option = "--interrupted-every"
     if prices.spot is None:
         raise UserError(
             f"{option} needs the times of a restart and a checkpoint: [[spot]] in --prices, docs/own-prices.toml"
         )
-    checkpoint = measured or prices.spot.checkpoint
+    measured = [one.checkpoint_seconds / 3600 for one in trained.values() if one.checkpoint_seconds]
+    checkpoint = measured[0] if measured else prices.spot.checkpoint
     if checkpoint is None:
         raise UserError(f"{option} needs checkpoint in [[spot]] of --prices, or --measured with a folder of train.py")
-    if checkpoint >= between:
+    if checkpoint * 3600 >= every:
         raise UserError(
             f"{option}: expected more than a checkpoint takes, {significant(checkpoint * 60)} min, as most would be "
             "interrupted; leave it out"
         )
-    return Interruptions(between, checkpoint, prices.spot.restart)
+    return Interruptions(every / 3600, checkpoint, prices.spot.restart)
 
 
-def _days(asked: _Asked) -> list[TrainingDays]:
+def _days(asked: Asked, known: ModelDays, prices: PriceList) -> list[TrainingDays]:
     """Return the days on any number of the GPUs asked for: where none is named, the paper's, those that the user's file
     has prices of, and measured ones. Raise UserError where the number asked for has none, naming those that have."""
-    known, gpu, gpus, compared = asked.known, asked.gpu, asked.gpus, _compared(asked)
+    gpu, gpus, compared = asked.gpu_name, asked.gpus, _compared(asked.gpu, prices)
     there = [row for row in known.everywhere(compared) if gpu in (None, row.gpu)]
     if gpu and gpus and compared and gpus not in [row.gpus for row in there]:
         there += filter(None, [known.on(compared[0], gpus)])
@@ -194,51 +195,51 @@ def _days(asked: _Asked) -> list[TrainingDays]:
     return there
 
 
-def _compared(asked: _Asked) -> list[Gpu]:
-    if asked.costs.custom is not None:
-        return [asked.costs.custom]
-    names = [asked.gpu] if asked.gpu else dict.fromkeys([*paper_gpus(), *sorted(asked.costs.prices.own)])
+def _compared(gpu: CustomGpu | str | None, prices: PriceList) -> list[Gpu]:
+    if isinstance(gpu, CustomGpu):
+        return [gpu]
+    names = [gpu] if gpu else dict.fromkeys([*paper_gpus(), *sorted(prices.own)])
     return [by_name()[name] for name in names if name in by_name()]
 
 
-def _without_price(asked: _Asked) -> UserError:
-    if (custom := asked.costs.custom) is not None and custom.price is None:
+def _without_price(known: ModelDays, costs: Costs) -> UserError:
+    if (custom := costs.custom) is not None and custom.price is None:
         day = date.today()
         return UserError(f'{custom.file}: price is missing, such as price = "1300 USD" and its day, quoted = {day}')
-    unit, reasons = asked.costs.currency, "".join(f"; {line}" for line in _unrated(asked))
-    without = f"no machine that trains {asked.known.recipe.name} has a price in {unit}{reasons}"
+    unit, reasons = costs.currency, "".join(f"; {line}" for line in _unrated(costs))
+    without = f"no machine that trains {known.recipe.name} has a price in {unit}{reasons}"
     return UserError(f"{without}; give prices, or a [[rate]] to {unit}, with --prices")
 
 
-def _notes(asked: _Asked, fitting: int, machines: int) -> list[str]:
-    notes = [asked.known.asked.text]
-    counted = "with" if asked.costs.kwh else "without"
-    way = "" if asked.costs.kwh else " (--electricity SUM counts it)"
+def _notes(asked: Asked, known: ModelDays, costs: Costs, fitting: int, machines: int) -> list[str]:
+    notes = [known.asked.text]
+    counted = "with" if costs.kwh else "without"
+    way = "" if costs.kwh else " (--electricity SUM counts it)"
     notes.append(
         f"A run of one's own costs its share of a machine's {lifespan_years():g} years, {counted} electricity{way}."
     )
-    if asked.costs.custom is not None:
-        notes.append(asked.costs.custom.note)
+    if costs.custom is not None:
+        notes.append(costs.custom.note)
     elif asked.budget is not None or asked.deadline is not None:
         notes.append(f"The first {fitting} of {machines} machines fit.")
-    elif asked.rents and asked.costs.faced is None:
+    elif asked.terms != "own" and costs.faced is None:
         notes.append("Spot instances count with --interrupted-every.")
     return notes
 
 
-def _unrated(asked: _Asked) -> list[str]:
+def _unrated(costs: Costs) -> list[str]:
     """Return a line on the rentals without an exchange rate; none where there are none."""
-    unit, prices = asked.costs.currency, asked.costs.prices
+    unit, prices = costs.currency, costs.prices
     lacking = sorted({row.currency for row in prices.rentals if worth(row.currency, unit, prices.rates) is None})
     line = f"rentals left out: no rate from {', '.join(lacking)} to {unit}, a [[rate]] in --prices brings one"
     return [line] if lacking else []
 
 
-def _warnings(found: Sequence[Offer], asked: _Asked) -> list[str]:
+def _warnings(found: Sequence[Offer], costs: Costs) -> list[str]:
     """Return lines on prices that are left out or old, and on power that is not known."""
-    lines, prices = _unrated(asked), asked.costs.prices
-    if asked.costs.kwh is not None:
-        dark = dict.fromkeys(each.run.gpu for each in found if kilowatts(each.run, asked.costs.custom) is None)
+    lines, prices = _unrated(costs), costs.prices
+    if costs.kwh is not None:
+        dark = dict.fromkeys(each.run.gpu for each in found if kilowatts(each.run, costs.custom) is None)
         lines += [
             f"the power of {gpu} is unknown, and so what a run costs on one's own with electricity" for gpu in dark
         ]
@@ -257,10 +258,10 @@ def _warnings(found: Sequence[Offer], asked: _Asked) -> list[str]:
     return lines
 
 
-def _columns(asked: _Asked, fitting: set[Offer]) -> list[Column]:
+def _columns(by: By, costs: Costs, fitting: set[Offer]) -> list[Column]:
     """Return the columns: what people see, in the order of their table, and what CSV and JSON have besides."""
-    unit, runs, lifespan = asked.costs.currency, asked.costs.runs, lifespan_years() * DAYS_A_YEAR
-    suffix, days = unit.lower(), "true days" if asked.known.asked.by == "true" else "days"
+    unit, runs, lifespan = costs.currency, costs.runs, lifespan_years() * DAYS_A_YEAR
+    suffix, days = unit.lower(), "true days" if by == "true" else "days"
     return [
         Column("machine", lambda offer: offer.run.machine, "machine"),
         Column(

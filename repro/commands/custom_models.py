@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any, TypeVar
 
 from .. import formats, models
 from ..console import UserError, say
@@ -14,19 +15,21 @@ from ..models import specification as specifications
 from ..models.custom import CustomModel
 from ..models.recipe import Text
 from ..models.specification import KEYS, SPELLINGS, Specification, is_specification, left_out
+from ..options import Options, argument, option
 
+Asked = TypeVar("Asked", bound=Options)
 _OWN = f"or your own, {SPELLINGS}, and its numbers, as @tokens=20B,batch=256: see docs/own-model.md"
 _NOW = {f"--{field.replace('_', '-')}": key for key, (field, _) in KEYS.items()}
 
 
-def add_models(parser: argparse.ArgumentParser, help: str) -> None:
-    """Add --models."""
-    parser.add_argument("--models", metavar="ID,...", help=f"{help}; {_OWN}")
+def models_option(help: str) -> Any:
+    """Declare --models."""
+    return option(f"{help}; {_OWN}", "ID,...")
 
 
-def add_model(parser: argparse.ArgumentParser, help: str) -> None:
-    """Add MODEL, which may be left out."""
-    parser.add_argument("model", nargs="?", type=models.typed, metavar="MODEL", help=f"{help}; {_OWN}")
+def model_argument(help: str) -> Any:
+    """Declare MODEL, which may be left out."""
+    return argument(f"{help}; {_OWN}", "MODEL", lambda text, option: models.typed(text), nargs="?")
 
 
 def refuse_old(words: Sequence[str]) -> None:
@@ -41,12 +44,13 @@ def refuse_old(words: Sequence[str]) -> None:
         raise UserError(f"{old}: write {it} behind the model: {model}{',' if '@' in model else '@'}{numbers}")
 
 
-def register(given: argparse.Namespace) -> None:
-    """Register the models of one's own that --models or MODEL names, and put their ids in place of their texts. Print
-    a line on each to stderr. Raise UserError for the first thing that is wrong with them."""
-    option = next((name for name in ("models", "model") if isinstance(getattr(given, name, None), str)), None)
-    if option is not None:
-        setattr(given, option, ",".join(map(_registered, specifications.split(getattr(given, option)))))
+def register(asked: Asked) -> Asked:
+    """Register the models of one's own that --models or MODEL names, and return the options with their ids in place of
+    their texts. Print a line on each to stderr. Raise UserError for the first thing that is wrong with them."""
+    name = next((name for name in ("models", "model") if getattr(asked, name, None) is not None), None)
+    if name is None:
+        return asked
+    return replace(asked, **{name: ",".join(map(_registered, specifications.split(getattr(asked, name))))})
 
 
 def _registered(text: str) -> str:

@@ -2,59 +2,62 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ..console import UserError, say
-from ..formats import count, count_if_given
+from ..formats import count
 from ..machine import nvml, packages
 from ..machine.devices import Device
 from ..machine.host import usable_cpus
+from ..options import Options, option
 from ..run.plan import counts_up_to
 
 _PROCESSES_A_CPU = 8  # more bring a machine to a halt: each waits for all others in turn
 
 
-def add_devices(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose GPUs, or the number of CPU processes."""
-    add = parser.add_argument
-    add("--gpus", metavar="all|N|0,1", help="GPUs to use: all, a count as in Docker, or indices (0,1 or device=0)")
-    add(
-        "--processes",
-        metavar="1,2",
-        help="run on the CPU, also beside --gpus, with these numbers of processes (default without a GPU 1,2)",
+def _processes(text: str, option: str) -> tuple[int, ...]:
+    return tuple(sorted({count(part.strip(), option) for part in text.split(",")}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Devices(Options):
+    """The options that choose GPUs, or the number of CPU processes."""
+
+    gpus: str | None = option("GPUs to use: all, a count as in Docker, or indices (0,1 or device=0)", "all|N|0,1")
+    processes: tuple[int, ...] | None = option(
+        "run on the CPU, also beside --gpus, with these numbers of processes (default without a GPU 1,2)",
+        "1,2",
+        _processes,
     )
 
 
-def add_cpus(parser: argparse.ArgumentParser) -> None:
-    """Add the option that keeps a command to fewer CPUs."""
-    parser.add_argument("--cpus", metavar="N", help="use this many of the CPUs: one of each core first (default: all)")
+def cpus_option() -> Any:
+    """Declare the option that keeps a command to fewer CPUs."""
+    return option("use this many of the CPUs: one of each core first (default: all)", "N", count)
 
 
-def cpus_of(text: str | None) -> int | None:
-    """Return the number of CPUs to use; None for all."""
-    return count_if_given(text, "--cpus")
-
-
-def devices_and_counts(gpus: str | None, processes: str | None) -> tuple[list[Device], tuple[int, ...]]:
+def devices_and_counts(gpus: str | None, processes: tuple[int, ...] | None) -> tuple[list[Device], tuple[int, ...]]:
     """Return the chosen GPUs, empty for the CPU, and the numbers of GPUs or processes to run on."""
     if processes is not None and gpus is not None:
         _asked(gpus)  # invalid values are still refused
-        say(f"--processes {processes} runs on the CPU, so --gpus {gpus} is left out")
+        say(f"--processes {','.join(map(str, processes))} runs on the CPU, so --gpus {gpus} is left out")
     devices = alike(gpus, nvml.visible_devices()) if processes is None else []
     if devices:
         return devices, counts_up_to(len(devices))
-    counts, cpus = _processes(processes or "1,2"), usable_cpus()
+    counts, cpus = processes or (1, 2), usable_cpus()
     if counts[-1] > (most := _PROCESSES_A_CPU * cpus):
-        raise UserError(f"--processes {processes}: at most {most}, {_PROCESSES_A_CPU} on each of the {cpus} CPUs here")
+        named = ",".join(map(str, counts))
+        raise UserError(f"--processes {named}: at most {most}, {_PROCESSES_A_CPU} on each of the {cpus} CPUs here")
     return devices, counts
 
 
-def counts_on(gpus: str | None, processes: str | None, available: int) -> tuple[int, ...]:
+def counts_on(gpus: str | None, processes: tuple[int, ...] | None, available: int) -> tuple[int, ...]:
     """Return the numbers of GPUs or processes to run on where a machine with so many GPUs is elsewhere."""
     if processes is not None:
-        return _processes(processes)
+        return processes
     try:
         return counts_up_to(len(parse_gpus("all" if gpus is None else gpus, available)))
     except UserError as error:
@@ -104,7 +107,3 @@ def _asked(text: str) -> tuple[int | None, list[int]]:
     if not re.fullmatch("[0-9]{1,9}( *, *[0-9]{1,9})*", listed):
         raise UserError(f"--gpus {text}: expected all, a count such as 2, or indices such as 0,1 or device=0")
     return None, list(dict.fromkeys(map(int, listed.split(","))))
-
-
-def _processes(text: str) -> tuple[int, ...]:
-    return tuple(sorted({count(part.strip(), "--processes") for part in text.split(",")}))

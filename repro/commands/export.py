@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -16,88 +15,84 @@ from ..datafile import NotAsDeclaredError
 from ..export.configurations import configurations
 from ..export.script import script
 from ..export.training import SCRIPT, Training, fastest, measured
-from ..formats import count_if_given, listing, path, shell_words, significant
+from ..formats import count, listing, path, shell_words, significant
 from ..installation import installed
 from ..models import custom
 from ..models.recipe import Recipe
 from ..money.days import DaysAsked
+from ..options import Options, argument, flag, option
 from ..paper.custom_gpu import custom_gpu
 from ..predict.descriptions import describe
 from ..predict.hardware import Machine, gpu_named
+from ..predict.traces import Stack
+from ..record import Clock
 from ..run.plan import ModernMethods
 from ..run.reading import measured as read_measured
 from ..run.results import RECIPES
-from .custom_models import add_models
-from .day_options import add_by, add_measured_days, add_stack, measured_days
+from .custom_models import models_option
+from .day_options import by_option, measured_days, more_days, stack_option
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "folder", nargs="?", type=path, metavar="DIR", help="results folder of a run: its fastest settings are exported"
+@dataclass(frozen=True, kw_only=True)
+class Asked(Options):
+    folder: Path | None = argument("results folder of a run: its fastest settings are exported", "DIR", path, nargs="?")
+    predicted: bool = flag(
+        "in place of DIR: the settings that are the fastest by days that are known: measured, else projected, else "
+        "predicted"
     )
-    add(
-        "--predicted",
-        action="store_true",
-        help="in place of DIR: the settings that are the fastest by days that are known: measured, else projected, "
-        "else predicted",
-    )
-    add_models(parser, "the recipe to train (default: the one of DIR)")
-    add(
-        "--methods",
-        choices=get_args(ModernMethods),
-        help="also settings with parts of today's training software, measured or predicted: see docs/own-model.md "
+    models: str | None = models_option("the recipe to train (default: the one of DIR)")
+    methods: ModernMethods | None = option(
+        "also settings with parts of today's training software, measured or predicted: see docs/own-model.md "
         "(default: without)",
+        choices=get_args(ModernMethods),
     )
-    add("--gpu", metavar="NAME", help="the GPU to train on (default: the one of DIR that is the fastest)")
-    add(
-        "--gpus", metavar="N", help="GPUs to train on, of each node (default: as many as are the fastest; predicted: 1)"
+    gpu: str | None = option("the GPU to train on (default: the one of DIR that is the fastest)", "NAME")
+    gpus: int | None = option(
+        "GPUs to train on, of each node (default: as many as are the fastest; predicted: 1)", "N", count
     )
-    add_by(parser, printed=False)
-    add_stack(parser, "today")
-    add_measured_days(parser)
-    add("--nodes", metavar="N", help="nodes to train on (default: 1); only for --predicted")
-    add(
-        "--out", required=True, type=path, metavar="FOLDER", help="folder for the files, none of which may be there yet"
-    )
+    by: Clock = by_option(printed=False)
+    stack: Stack = stack_option("today")
+    measured: tuple[Path | None, ...] = more_days()
+    nodes: int | None = option("nodes to train on (default: 1); only for --predicted", "N", count)
+    out: Path = option("folder for the files, none of which may be there yet", "FOLDER", path, required=True)
 
 
-def main(given: argparse.Namespace) -> int:
-    training = _training(given)
+def main(asked: Asked) -> int:
+    training = _training(asked)
     written = {**custom.exported(training.recipe.id), **configurations(training), SCRIPT: script(training)}
-    files.refuse_to_replace(given.out, written)  # a train.py may hold the user's data set
+    files.refuse_to_replace(asked.out, written)  # a train.py may hold the user's data set
     for name, text in written.items():
-        files.replace(given.out / name, text)
-    print(_printed(training, given.out, list(written)))
+        files.replace(asked.out / name, text)
+    print(_printed(training, asked.out, list(written)))
     return 0
 
 
-def _training(given: argparse.Namespace) -> Training:
+def _training(asked: Asked) -> Training:
     """Return the training that the options ask for."""
-    gpus, nodes = (count_if_given(getattr(given, name), f"--{name}") for name in ("gpus", "nodes"))
-    if given.predicted == (given.folder is not None):
+    gpus, nodes = asked.gpus, asked.nodes
+    if asked.predicted == (asked.folder is not None):
         example = f"{command()} export --predicted --models pythia-1b --gpu H100 --out FOLDER"
         raise UserError(f"expected a results folder or --predicted, one of them, as in: {example}")
-    if given.folder is not None:
+    if asked.folder is not None:
         if nodes is not None:
             raise UserError("--nodes: a measured run says how many it had; leave it out")
-        if given.measured is not None:
-            raise UserError(f"--measured adds days to --predicted: the settings of {given.folder} are its own")
-        model = _in_folder(_model(given, models.find), given.folder / RECIPES)
-        return measured(read_measured([given.folder]), model, given.gpu, gpus, given.methods)
-    model = _model(given, models.find_traced)
-    if model is None or given.gpu is None:
+        if asked.measured:
+            raise UserError(f"--measured adds days to --predicted: the settings of {asked.folder} are its own")
+        model = _in_folder(_model(asked, models.find), asked.folder / RECIPES)
+        return measured(read_measured([asked.folder]), model, asked.gpu, gpus, asked.methods)
+    model = _model(asked, models.find_traced)
+    if model is None or asked.gpu is None:
         raise UserError(f"--predicted needs {'--models: which model?' if model is None else '--gpu: which GPU?'}")
-    gpu = custom_gpu(given.gpu) or gpu_named(given.gpu)
-    asked = DaysAsked(given.by, given.stack, *measured_days(given), given.methods)
-    return fastest(models.find(model), Machine(gpu, gpus or 1, nodes or 1), asked)
+    gpu = custom_gpu(asked.gpu) or gpu_named(asked.gpu)
+    days = DaysAsked(asked.by, asked.stack, *measured_days(asked.measured), asked.methods)
+    return fastest(models.find(model), Machine(gpu, gpus or 1, nodes or 1), days)
 
 
-def _model(given: argparse.Namespace, check: Callable[[str], Recipe]) -> str | None:
+def _model(asked: Asked, check: Callable[[str], Recipe]) -> str | None:
     """Return the id of the model; None without --models. Raise UserError for several."""
-    ids = models.listed(given.models, check) if given.models is not None else (None,)
+    ids = models.listed(asked.models, check) if asked.models is not None else (None,)
     if len(ids) > 1:
-        raise UserError(f"--models {given.models}: expected one, as a script trains one model")
+        raise UserError(f"--models {asked.models}: expected one, as a script trains one model")
     return ids[0]
 
 
@@ -111,11 +106,11 @@ def _in_folder(model: str | None, recipes: Path) -> str | None:
         there = custom.specifications(recipes)
     except NotAsDeclaredError as error:
         raise UserError(f"{recipes} describes no models ({error})") from None
-    asked = None if model is None else custom.specification_of(model)
-    if asked is None or asked.source != "python":
+    named = None if model is None else custom.specification_of(model)
+    if named is None or named.source != "python":
         return model
     for each in there:
-        as_there = replace(asked, fields=each.fields)
+        as_there = replace(named, fields=each.fields)
         if as_there.id == each.id != model:
             custom.register(describe(as_there), partial(describe, as_there, tiny=True))
             return each.id

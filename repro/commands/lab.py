@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import get_args
 
 from .. import files, models
-from ..console import FAILED, OK, say
-from ..formats import add_format, count, counted, duration, significant
+from ..console import FAILED, OK, UserError, say
+from ..formats import Format, count, counted, duration, significant
 from ..lab.report import report, what
 from ..lab.specification import TimedTraining, Training
 from ..machine import nvml
@@ -18,49 +19,52 @@ from ..machine.host import limited_cpus, usable_cpus
 from ..models import gan
 from ..models.gan import EPOCHS
 from ..models.recipe import Scale
+from ..options import Options, format_option, option
 from ..run.plan import default_scale
 from ..run.results import REPORT
-from .devices import add_cpus, cpus_of
-from .preflight import add_out, check_cuda, check_disk, check_packages
+from .devices import cpus_option
+from .preflight import check_cuda, check_disk, check_packages, out_option
 from .stopping import resumable, stop_on_sigterm
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--epochs",
-        default=str(EPOCHS),
-        metavar="N",
-        help=f"epochs to predict from one, and then to train (default {EPOCHS})",
+@dataclass(frozen=True, kw_only=True)
+class Asked(Options):
+    epochs: int = option(
+        f"epochs to predict from one, and then to train (default {EPOCHS})",
+        "N",
+        partial(count, least=2, why="one epoch predicts several"),
+        default=EPOCHS,
     )
-    add("--images", metavar="N", help="images in an epoch (default: as many batches as the lab's 40,597 images make)")
-    add("--scale", choices=get_args(Scale), help="size of the GAN (default: paper on a GPU, tiny on a CPU)")
-    add_cpus(parser)
-    add_out(parser, "results/local/lab")
-    add_format(parser)
+    images: int | None = option(
+        "images in an epoch (default: as many batches as the lab's 40,597 images make)", "N", count
+    )
+    scale: Scale | None = option("size of the GAN (default: paper on a GPU, tiny on a CPU)", choices=get_args(Scale))
+    cpus: int | None = cpus_option()
+    out: Path = out_option("results/local/lab")
+    format: Format = format_option()
 
 
 @resumable("finished trainings are kept")
-def main(given: argparse.Namespace) -> int:
-    with limited_cpus(cpus_of(given.cpus)):
-        return _train(given)
+def main(asked: Asked) -> int:
+    with limited_cpus(asked.cpus):
+        return _train(asked)
 
 
-def _train(given: argparse.Namespace) -> int:
+def _train(asked: Asked) -> int:
     check_packages("torch")
     from ..lab.experiment import TrainingFailedError, experiment
     from ..measure.launcher import ServerDiedError
 
     devices = nvml.visible_devices()[:1]
     check_cuda(devices)
-    epochs, first = _checked(given, devices)
-    check_disk(given.out, REPORT)
+    first = _one_epoch(asked, devices)
+    check_disk(asked.out, REPORT)
     stop_on_sigterm()
     done: list[TimedTraining] = []
     try:
-        with experiment(given.out, devices) as train:
-            say(f"{what(first, epochs)} Results in {given.out}")
-            for training in (first, replace(first, epochs=epochs)):
+        with experiment(asked.out, devices) as train:
+            say(f"{what(first, asked.epochs)} Results in {asked.out}")
+            for training in (first, replace(first, epochs=asked.epochs)):
                 about = f", about {duration(training.epochs * done[0].seconds[0])}" if done else ""
                 say(f"training {counted(training.epochs, 'epoch')}{about}")
                 timed, earlier = train(training)
@@ -68,23 +72,21 @@ def _train(given: argparse.Namespace) -> int:
                 again = " (from an earlier run)" if earlier else ""
                 say(f"took {significant(sum(timed.seconds), 4)} s{again}")
             first_, all_ = done
-            files.replace(given.out / REPORT, report(first_, all_, gpu_of(devices), "markdown") + "\n")
+            files.replace(asked.out / REPORT, report(first_, all_, gpu_of(devices), "markdown") + "\n")
     except (TrainingFailedError, ServerDiedError) as error:
         say(str(error).splitlines()[0])
         return FAILED
-    print(report(first_, all_, gpu_of(devices), given.format))
+    print(report(first_, all_, gpu_of(devices), asked.format))
     return OK
 
 
-def _checked(given: argparse.Namespace, devices: Sequence[Device]) -> tuple[int, Training]:
-    """Return the epochs to predict, and the training of one epoch. Raise UserError for values out of range."""
-    scale = given.scale or default_scale(bool(devices))
-    recipe = models.find("gan", scale)
-    batch = recipe.batch_size
-    images = round(gan.IMAGES * batch / models.find("gan").batch_size)
-    if given.images is not None:
-        images = count(given.images, "--images", 2 * batch, f"two batches of {batch}, the first and another")
-    cpus = usable_cpus()
-    machine = devices[0].name if devices else counted(cpus, "CPU")
-    epochs = count(given.epochs, "--epochs", 2, "one epoch predicts several")
-    return epochs, Training(machine, scale, batch, images, epochs=1)
+def _one_epoch(asked: Asked, devices: Sequence[Device]) -> Training:
+    """Return the training of one epoch. Raise UserError for too few images."""
+    scale = asked.scale or default_scale(bool(devices))
+    batch = models.find("gan", scale).batch_size
+    if asked.images is not None and asked.images < 2 * batch:
+        reason = f"two batches of {batch}, the first and another"
+        raise UserError(f"--images {asked.images}: expected at least {2 * batch:,}: {reason}")
+    images = asked.images or round(gan.IMAGES * batch / models.find("gan").batch_size)
+    machine = devices[0].name if devices else counted(usable_cpus(), "CPU")
+    return Training(machine, scale, batch, images, epochs=1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import models
@@ -12,10 +11,11 @@ from ..console import UserError, say
 from ..formats import FOR_MACHINES, render, yes
 from ..machine.nvml import visible_devices
 from ..models import popular, shipped
+from ..options import Output, argument
 from ..paper.arithmetic import training_flops
 from ..paper.gpus import Gpu, catalogue
 from ..paper.settings import NAIVE, search_space
-from ..printout import Column, add_output, data, people, shown
+from ..printout import Column, data, people, shown
 
 Listed = tuple[str, Sequence[Column], Sequence[Any]]  # a sentence, and a table
 
@@ -25,20 +25,6 @@ _OTHERS = {
     **dict.fromkeys(("pythia-1.4b", "pythia-70m", "pythia-12b", "convnext-l"), "authors' release"),
     "convnext-b": "ConvNeXt's paper",
 }
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=tuple(_LISTS))
-    add_output(parser)
-
-
-def main(given: argparse.Namespace) -> int:
-    answer, columns, rows = _LISTS[given.what]()
-    if given.format in FOR_MACHINES:
-        print(render(data(columns, rows), given.format))
-    else:
-        print(people(answer, shown(columns, rows), [], given.format, given.all))
-    return 0
 
 
 def _recipes() -> Listed:
@@ -105,3 +91,17 @@ def _settings() -> Listed:
 
 
 _LISTS: dict[str, Callable[[], Listed]] = {"recipes": _recipes, "gpus": _gpus, "settings": _settings}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Output):
+    what: str = argument("what to list", choices=tuple(_LISTS))
+
+
+def main(asked: Asked) -> int:
+    answer, columns, rows = _LISTS[asked.what]()
+    if asked.format in FOR_MACHINES:
+        print(render(data(columns, rows), asked.format))
+    else:
+        print(people(answer, shown(columns, rows), [], asked.format, asked.all))
+    return 0

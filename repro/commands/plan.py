@@ -2,59 +2,62 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..console import UserError
-from ..formats import SECONDS_A_DAY, count_if_given, days_text, listing, path, significant
-from ..paper.custom_gpu import custom_gpu
+from ..formats import SECONDS_A_DAY, count, days_text, listing, path, significant
+from ..options import Output, argument, behind, flag, option
+from ..paper.gpus import Gpu
 from ..plan.answer import Plan
-from ..plan.script import Asked, recorded
+from ..plan.script import Asked as Script
+from ..plan.script import recorded
 from ..plan.script_causes import causes_of
 from ..plan.took import Normal, Took, Verdict, explain, seconds_text
 from ..predict import fits
 from ..predict.fits import load_probes
-from ..predict.hardware import gpu_named
-from ..printout import add_output, output
+from ..printout import output
+from .predict import any_gpu
 
 _CHANGES = 3  # that are shown
 _PLACES = 4  # that are named
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("script", type=path, metavar="SCRIPT", help="a training script that uses torch")
-    parser.set_defaults(arguments=())  # what stands behind --
-    parser.epilog = "What stands behind -- goes to the script: plan train.py --gpu H100 -- --batch-size 32."
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--gpu", metavar="NAME|FILE", help="a GPU of the catalogue, or a TOML file")
-    where.add_argument("--probes", type=path, metavar="FILE", help="a machine that repro probe measured, such as a CPU")
-    parser.add_argument("--gpus", metavar="N", help="GPUs of one node (default: 1)")
-    parser.add_argument("--steps", metavar="N", help="optimizer steps, where the script does not tell them")
-    parser.add_argument(
-        "--took",
-        metavar="13.8s",
-        help="what a step took you (or the training: 7h; or 45000 tokens/s, 1.2 it/s): is it normal, and if not, why",
+@dataclass(frozen=True, kw_only=True)
+class Asked(Output):
+    epilog = "What stands behind -- goes to the script: plan train.py --gpu H100 -- --batch-size 32."
+    script: Path = argument("a training script that uses torch", "SCRIPT", path)
+    arguments: tuple[str, ...] = behind()
+    gpu: Gpu | None = option("a GPU of the catalogue, or a TOML file", "NAME|FILE", any_gpu)
+    probes: Path | None = option("a machine that repro probe measured, such as a CPU, in place of --gpu", "FILE", path)
+    gpus: int = option("GPUs of one node (default: 1)", "N", count, default=1)
+    steps: int | None = option("optimizer steps, where the script does not tell them", "N", count)
+    took: Took | None = option(
+        "what a step took you (or the training: 7h; or 45000 tokens/s, 1.2 it/s): is it normal, and if not, why",
+        "13.8s",
+        lambda text, option: Took.parse(text),
     )
-    parser.add_argument("--samples", type=path, metavar="FILE", help="a small file in place of the data that it opens")
-    parser.add_argument("--here", action="store_true", help="run it in its folder, read-only, and not in a copy")
-    add_output(parser)
+    samples: Path | None = option("a small file in place of the data that it opens", "FILE", path)
+    here: bool = flag("run it in its folder, read-only, and not in a copy")
 
 
-def main(given: argparse.Namespace) -> int:
-    gpus, steps = count_if_given(given.gpus, "--gpus") or 1, count_if_given(given.steps, "--steps")
-    took = Took.parse(given.took) if given.took is not None else None
-    device = load_probes(given.probes) if given.probes else custom_gpu(given.gpu) or gpu_named(given.gpu)
+def main(asked: Asked) -> int:
+    steps, took, gpus = asked.steps, asked.took, asked.gpus
+    device = load_probes(asked.probes) if asked.probes else asked.gpu
+    if device is None or None not in (asked.gpu, asked.probes):
+        raise UserError("expected --gpu NAME or --probes FILE, one of them, as in --gpu H100")
     machine, constants = fits.here(device, gpus, None)
     gpu = {"name": machine.gpu.name, "memory_bytes": machine.gpu.memory_bytes, "capability": machine.capability}
-    found = recorded(Asked(given.script, tuple(given.arguments), gpu, gpus, given.samples, given.here))
+    found = recorded(Script(asked.script, asked.arguments, gpu, asked.gpus, asked.samples, asked.here))
     if not found["on_gpu"]:
         raise UserError(
-            f"{given.script}: no weights are moved to the GPU: .to('cuda') is missing, or it asks for a CPU"
+            f"{asked.script}: no weights are moved to the GPU: .to('cuda') is missing, or it asks for a CPU"
         )
     plan = Plan.of(found, machine, constants)
     known = float(steps) if steps else found["steps"][0] if found["steps"] else None
     normal, notes = Normal.on(machine, plan.constants), _notes(plan, bool(steps))
-    data, name = _data(plan, known, normal), given.script.name
+    data, name = _data(plan, known, normal), asked.script.name
     more: dict[str, Any] = {
         "changes": [{"change": change, "speedup": speedup} for change, speedup in plan.changes()],
         "parts_of_a_step": plan.parts,
@@ -68,7 +71,7 @@ def main(given: argparse.Namespace) -> int:
         answer, rows, shown = judged.sentence(f"{name} on {_where(plan)}"), judged.data(), judged.shown()
         notes[-1] = f"{normal.reason[0].upper()}{normal.reason[1:]}."
         more |= {"plan": data, "verdict": judged.verdict, "likely": judged.likely}
-    print(output(answer, rows, shown, notes, given.format, given.all, **more))
+    print(output(answer, rows, shown, notes, asked.format, asked.all, **more))
     return 0
 
 

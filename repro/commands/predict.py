@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, get_args
 
-from .. import models
+from .. import formats, models
 from ..console import UserError, say
 from ..formats import (
     FOR_MACHINES,
     Format,
-    count_if_given,
+    count,
     days_cell,
     days_text,
     listing,
-    network,
     path,
     render,
 )
 from ..models.recipe import Recipe
 from ..money.days import DaysAsked, ModelDays, SettingsDays
+from ..options import Output, flag, given, option
 from ..paper.custom_gpu import custom_gpu
-from ..paper.gpus import CustomGpu
+from ..paper.gpus import CustomGpu, Gpu
 from ..predict import fits, report, traces
 from ..predict.fits import here, load_probes
 from ..predict.forecast import Forecast, forecast, ranked
@@ -32,55 +32,53 @@ from ..predict.released import steps
 from ..predict.report import Comparison, accuracy_text, compared_trials
 from ..predict.today import today
 from ..predict.traces import Stack
-from ..printout import add_output, people
+from ..printout import people
 from ..released.results import Archive
-from ..report import released
 from ..run.plan import Methods, ModernMethods, settings_for
 from ..run.reading import Joined, join, measured
 from ..validity import disturbance
-from . import predict_paper, took
-from .custom_models import add_models
-from .day_options import add_measured_days, measured_days
+from .custom_models import models_option
+from .day_options import measured_days, more_days
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add_models(parser, "recipes, by id (default: all nine)")
-    parser.add_argument(
-        "--gpu",
-        metavar="NAME|FILE",
-        help="a GPU of the catalogue, such as 'RTX 4090', or a TOML file that describes one of your own; without it: "
+def any_gpu(text: str, option: str) -> Gpu:
+    """Parse the name of a GPU of the catalogue, or the file of one of the user's own."""
+    return custom_gpu(text) or gpu_named(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Output):
+    models: str | None = models_option("recipes, by id (default: all nine)")
+    gpu: Gpu | None = option(
+        "a GPU of the catalogue, such as 'RTX 4090', or a TOML file that describes one of your own; without it: "
         "Tables 1 and 4",
+        "NAME|FILE",
+        any_gpu,
     )
-    parser.add_argument(
-        "--probes", type=path, metavar="FILE", help="a machine that repro probe measured, in place of --gpu"
-    )
-    parser.add_argument("--gpus", metavar="N", help="GPUs of each node (default: 1)")
-    parser.add_argument("--nodes", metavar="N", help="nodes (default: 1)")
-    parser.add_argument("--network", metavar="25Gb/s", help="speed of the network between nodes (default: 200Gb/s)")
-    parser.add_argument(
-        "--methods",
-        choices=get_args(Methods),
-        help="settings to predict (default: all); modern: also with the parts of today's training software, see "
+    probes: Path | None = option("a machine that repro probe measured, in place of --gpu", "FILE", path)
+    gpus: int | None = option("GPUs of each node (default: 1)", "N", count)
+    nodes: int | None = option("nodes (default: 1)", "N", count)
+    network: float | None = option("speed of the network between nodes (default: 200Gb/s)", "25Gb/s", formats.network)
+    methods: Methods | None = option(
+        "settings to predict (default: all); modern: also with the parts of today's training software, see "
         "docs/own-model.md, without --gpu for Table 1",
+        choices=get_args(Methods),
     )
-    add_measured_days(parser)
-    parser.add_argument(
-        "--stack",
+    measured: tuple[Path | None, ...] = more_days()
+    stack: Stack | None = option(
+        "predict for the paper's software stack, the default without --gpu, or for today's, the newest traces, the "
+        "default with --gpu",
         choices=get_args(Stack),
-        help="predict for the paper's software stack, the default without --gpu, or for today's, the newest traces, "
-        "the default with --gpu",
     )
-    parser.add_argument(
-        "--took",
-        metavar="13.8s",
-        help="what a step took you (or the training: 7h; or 45000 tokens/s, 1.2 it/s): is it normal, and if not, why",
+    took: str | None = option(
+        "what a step took you (or the training: 7h; or 45000 tokens/s, 1.2 it/s): is it normal, and if not, why",
+        "13.8s",
     )
-    parser.add_argument("--validate", action="store_true", help="print the errors of the predictions")
-    add_output(parser)
+    validate: bool = flag("print the errors of the predictions")
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Wish:
     """The machine to predict for, with the constants of its GPU and its name in records; the models, and with which
     settings; the days that are asked for; how to print them; and the authors' raw days, which
     stand beside as a further column."""
@@ -100,114 +98,132 @@ class _Asked:
         return f"{self.machine.nodes} nodes of " if self.machine.nodes > 1 else ""
 
 
-def main(given: argparse.Namespace) -> int:
-    if given.validate:
-        if given.measured and (archive := measured([each for each in given.measured if each]).released):
-            print(released.validated(steps(archive.records), given.format, given.all))
-            return 0
-        for name, value in vars(given).items():
-            if name not in ("validate", "all", "format") and value not in (None, False, "text"):
-                raise UserError(f"--{name.replace('_', '-')} changes nothing of --validate: leave one of them out")
-        return predict_paper.validate(given.format, given.all)
-    if given.methods is not None and any(given.measured or ()):
-        raise UserError(f"--methods {given.methods} changes nothing beside --measured, whose trials say their settings")
-    readings, shipped = measured_days(given)  # they may describe models
+def main(asked: Asked) -> int:
+    if asked.validate:
+        return _validate(asked)
+    if asked.methods is not None and any(asked.measured):
+        raise UserError(f"--methods {asked.methods} changes nothing beside --measured, whose trials say their settings")
+    readings, shipped = measured_days(asked.measured)  # they may describe models
     archive = next((run.released for run in readings if run.released), None)
     readings = tuple(run for run in readings if not run.released)
-    wanted = [models.find(id) for id in models.listed(given.models, models.find_traced)]
-    found = _machine(given)
-    days = DaysAsked("true", given.stack or ("today" if found else "paper"), readings, shipped)
-    if found is None and given.took is not None:
-        raise UserError(f"--took {given.took}: name the GPU with --gpu, and one of --models")
+    wanted = [models.find(id) for id in models.listed(asked.models, models.find_traced)]
+    found = _machine(asked)
+    days = DaysAsked("true", asked.stack or ("today" if found else "paper"), readings, shipped)
     if found is None:
-        models.listed(given.models, models.find_of_paper)
-        names = {recipe.name for recipe in wanted}
-        if given.methods is None:
-            return predict_paper.tables(given.format, names, days, archive)
-        if given.methods not in get_args(ModernMethods):
-            raise UserError(f"--methods {given.methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
-        if given.stack is not None:
-            parts = f"the parts of --methods {given.methods} are predicted for today's stack alone"
-            raise UserError(f"--stack {given.stack}: {parts}")
-        return predict_paper.modern_table(given.format, names)
-    asked = _Asked(*found, wanted, given.methods or "all", days, given.format, given.all, archive)
-    if given.took is not None:
-        return _took(asked, given.took, any(given.measured or ()))
-    return _beside(asked, join(*readings)) if readings else _predicted(asked)
+        return _of_paper(asked, wanted, days, archive)
+    wish = _Wish(*found, wanted, asked.methods or "all", days, asked.format, asked.all, archive)
+    if asked.took is not None:
+        return _took(wish, asked.took, any(asked.measured))
+    return _beside(wish, join(*readings)) if readings else _predicted(wish)
 
 
-def _machine(given: argparse.Namespace) -> tuple[Machine, fits.Constants, str] | None:
+def _validate(asked: Asked) -> int:
+    """Print how far off predictions are: of the authors' raw results where --measured names these."""
+    if asked.measured and (archive := measured([each for each in asked.measured if each]).released):
+        from ..report import released
+
+        print(released.validated(steps(archive.records), asked.format, asked.all))
+        return 0
+    more = (each.name for each in fields(asked) if each.name not in ("validate", "all", "format"))
+    if useless := given(asked, more):
+        raise UserError(f"{useless[0]} changes nothing of --validate: leave one of them out")
+    from . import predict_paper
+
+    return predict_paper.validate(asked.format, asked.all)
+
+
+def _of_paper(asked: Asked, wanted: Sequence[Recipe], days: DaysAsked, archive: Archive | None) -> int:
+    """Print Tables 1 and 4 as they are predicted, or Table 1 with parts of modern training."""
+    from . import predict_paper
+
+    if asked.took is not None:
+        raise UserError(f"--took {asked.took}: name the GPU with --gpu, and one of --models")
+    models.listed(asked.models, models.find_of_paper)
+    names = {recipe.name for recipe in wanted}
+    if asked.methods is None:
+        return predict_paper.tables(asked.format, names, days, archive)
+    if asked.methods not in get_args(ModernMethods):
+        raise UserError(f"--methods {asked.methods} needs --gpu: Tables 1 and 4 say which settings their cells had")
+    if asked.stack is not None:
+        parts = f"the parts of --methods {asked.methods} are predicted for today's stack alone"
+        raise UserError(f"--stack {asked.stack}: {parts}")
+    return predict_paper.modern_table(asked.format, names)
+
+
+def _machine(asked: Asked) -> tuple[Machine, fits.Constants, str] | None:
     """Return the machine that is named, with the constants of its GPU and its name in records; None without one."""
-    gpus, nodes = (count_if_given(getattr(given, name), f"--{name}") or 1 for name in ("gpus", "nodes"))
-    if given.probes is not None:
-        if given.gpu is not None or given.nodes is not None or given.network is not None:
+    gpus, nodes = asked.gpus or 1, asked.nodes or 1
+    if asked.probes is not None:
+        if given(asked, ("gpu", "nodes", "network")):
             raise UserError("--probes names a machine of one node: leave --gpu, --nodes and --network out")
-        probes = load_probes(given.probes)
+        probes = load_probes(asked.probes)
         if probes.warning:
             say(probes.warning)
         return *here(probes, gpus, None), probes.device
-    if given.gpu is None:
-        if given.gpus is not None or given.nodes is not None or given.network is not None:
+    if asked.gpu is None:
+        if given(asked, ("gpus", "nodes", "network")):
             raise UserError(
                 "--gpus, --nodes and --network are of GPUs of one kind: name it with --gpu, as in --gpu A100"
             )
         return None
-    machine = Machine(custom_gpu(given.gpu) or gpu_named(given.gpu), gpus, nodes)
-    if given.network is not None:
+    machine = Machine(asked.gpu, gpus, nodes)
+    if asked.network is not None:
         if nodes == 1:
-            raise UserError(f"--network {given.network} is between nodes: say how many with --nodes")
-        machine = replace(machine, network=network(given.network, "--network"))
+            raise UserError("--network is between nodes: say how many with --nodes")
+        machine = replace(machine, network=asked.network)
     return machine, fits.fitted_constants()[fits.EVERYTHING], machine.gpu.called
 
 
-def _searched(asked: _Asked, recipe: Recipe, known: ModelDays) -> list[Forecast]:
+def _searched(wish: _Wish, recipe: Recipe, known: ModelDays) -> list[Forecast]:
     """Predict all settings of a recipe that are asked for."""
-    machine, methods = asked.machine, asked.methods
+    machine, methods = wish.machine, wish.methods
     assert known.traced is not None
     settings = settings_for(recipe, methods, machine.gpu, machine.world)
     if methods == "all":
         settings += [each for each in known.measured_settings(machine) if each not in settings]
-    group = [forecast(recipe, machine, each, asked.fitted, known.traced) for each in settings]
+    group = [forecast(recipe, machine, each, wish.fitted, known.traced) for each in settings]
     if methods in get_args(ModernMethods):
-        both = today(recipe, machine, asked.fitted, known.traced)
+        both = today(recipe, machine, wish.fitted, known.traced)
         group += [both.free_lunch, both.exact, *([both.all] if methods == "modern" else [])]
     return group
 
 
-def _took(asked: _Asked, text: str, with_runs: bool) -> int:
+def _took(wish: _Wish, text: str, with_runs: bool) -> int:
     """Print whether a measured speed is normal for a model with the fastest settings, and what explains it best."""
-    if len(asked.wanted) != 1 or with_runs:
+    if len(wish.wanted) != 1 or with_runs:
         raise UserError(f"--took {text} is of one training: name one of --models, and leave --measured out")
-    [recipe], known = asked.wanted, ModelDays(asked.wanted[0].id, asked.days)
-    best = ranked(_searched(asked, recipe, known))[0]
+    [recipe], known = wish.wanted, ModelDays(wish.wanted[0].id, wish.days)
+    best = ranked(_searched(wish, recipe, known))[0]
     if best.step is None:
         raise UserError(f"--took {text}: {report.sentence([best], known.stack)}")
-    print(took.answer(text, recipe, best, asked.fitted, known, asked.format, asked.every))
+    from . import took
+
+    print(took.answer(text, recipe, best, wish.fitted, known, wish.format, wish.every))
     return 0
 
 
-def _predicted(asked: _Asked) -> int:
+def _predicted(wish: _Wish) -> int:
     """Print the search space of a recipe on one machine, the fastest first, or the fastest of each of several; with
     `every` all of all."""
-    machine = asked.machine
+    machine = wish.machine
     found, sources = list[tuple[ModelDays, list[SettingsDays]]](), dict[str, None]()
-    for recipe in asked.wanted:
-        known = ModelDays(recipe.id, asked.days)
+    for recipe in wish.wanted:
+        known = ModelDays(recipe.id, wish.days)
         assert known.traced is not None
-        group = _searched(asked, recipe, known)
+        group = _searched(wish, recipe, known)
         found.append((known, [each for each in known.on_settings(machine, group) if each.forecast is not None]))
         sources[f"{known.stack}, {report.from_traces(known.traced)}"] = None
-    if asked.format in FOR_MACHINES:
-        rows = [_row(each, known) | _released(each, asked.archive) for known, group in found for each in group]
-        print(render(rows, asked.format))
+    if wish.format in FOR_MACHINES:
+        rows = [_row(each, known) | _released(each, wish.archive) for known, group in found for each in group]
+        print(render(rows, wish.format))
         return 0
     several = len(found) > 1
     if several:
         trains = sum(group[0].feasible for _, group in found)
-        answer = f"{trains} of {len(found)} models train on {asked.where}{machine.gpus} x {machine.gpu.name}."
+        answer = f"{trains} of {len(found)} models train on {wish.where}{machine.gpus} x {machine.gpu.name}."
     else:
         answer = _sentence(found[0][1], found[0][0])
-    first = several and not asked.every
+    first = several and not wish.every
     trained = [group[:1] if first else [each for each in group if each.feasible] or group[:1] for _, group in found]
     lines = [each for group in trained for each in group]
     signs = report.signs(each.origin for each in lines)
@@ -223,13 +239,13 @@ def _predicted(asked: _Asked) -> int:
         notes.append(machine.gpu.note)
     elif not several and found[0][1][0].bounds:
         notes.append("8 of 10 unseen cells and trials lie in such an interval as is in brackets.")
-    table = [line | _released(each, asked.archive) for line, each in zip(_lines(lines, several), lines, strict=True)]
-    print(people(answer, table, notes, asked.format, asked.every))
+    table = [line | _released(each, wish.archive) for line, each in zip(_lines(lines, several), lines, strict=True)]
+    print(people(answer, table, notes, wish.format, wish.every))
     return 0
 
 
 def _instead(each: SettingsDays) -> str:
-    """Return what a prediction that trains does otherwise than asked; empty where it does as asked."""
+    """Return what a prediction that trains does otherwise than asked; empty where it does as wish."""
     return each.forecast.reason if each.forecast and each.forecast.feasible else ""
 
 
@@ -242,46 +258,46 @@ def _released(each: SettingsDays, archive: Archive | None) -> dict[str, Any]:
     return {"released_days": archive.days.get(key) if machine.nodes == 1 else None}
 
 
-def _beside(asked: _Asked, runs: Joined) -> int:
+def _beside(wish: _Wish, runs: Joined) -> int:
     """Print the trials measured on this machine, each with its prediction by the traces of its run's stack; where
     another number of its GPUs was measured, its predictions corrected by that."""
-    machine, ids = asked.machine, {recipe.id for recipe in asked.wanted}
+    machine, ids = wish.machine, {recipe.id for recipe in wish.wanted}
     found, rows = list[Comparison](), list[dict[str, Any]]()
     sources: dict[str, list[str]] = {}
     for run in runs.runs:
         stack = traces.nearest(run.environment.packages or {})
         of_it = [record for record in run.records if record.recipe in ids and record.origin == "measured"]
-        there = compared_trials(of_it, asked.device, machine, asked.fitted, stack)
+        there = compared_trials(of_it, wish.device, machine, wish.fitted, stack)
         found += there
         rows += [report.beside_row(each, stack) for each in there]
         if there:
             sources.setdefault(report.from_traces(stack), []).append(str(run.folder))
     if not found and machine.probed is None and machine.nodes == 1:
-        corrected = {each.recipe for each in runs.records if each.device == asked.device and each.like_papers} & ids
+        corrected = {each.recipe for each in runs.records if each.device == wish.device and each.like_papers} & ids
         if corrected:
-            return _predicted(replace(asked, wanted=[each for each in asked.wanted if each.id in corrected]))
+            return _predicted(replace(wish, wanted=[each for each in wish.wanted if each.id in corrected]))
     if not found:
         ran = dict[str, dict[str, None]]()
         for each in runs.records:
             ran.setdefault(each.machine, {})[each.recipe] = None
         had = "; ".join(f"{', '.join(ran[name])} on {name}" for name in sorted(ran))
         raise UserError(
-            f"{runs.name} has no trial of these models that ran on {asked.where}{machine.gpus} x {asked.device}: it "
+            f"{runs.name} has no trial of these models that ran on {wish.where}{machine.gpus} x {wish.device}: it "
             f"has {had or 'none'}"
         )
-    if asked.format in FOR_MACHINES:
-        print(render(rows, asked.format))
+    if wish.format in FOR_MACHINES:
+        print(render(rows, wish.format))
         return 0
     disturbed = [each for each in found if each.record.timed and disturbance(each.record)]
     predicted_from = [
         f"{f'trials of {listing(folders)} ' if len(sources) > 1 else ''}{source}" for source, folders in sources.items()
     ]
     notes = [f"Steps are in true seconds, predicted {'; '.join(predicted_from)}."]
-    notes += _true_days(machine, {each.record.recipe for each in found}, asked.days)
+    notes += _true_days(machine, {each.record.recipe for each in found}, wish.days)
     if disturbed:
         named = "; ".join(f"{each.record.id}, {disturbance(each.record)}" for each in disturbed)
         notes.append(f"Disturbed, so that they show neither the GPU's speed nor what fits: {named}.")
-    print(people(accuracy_text(found), [report.beside_line(each) for each in found], notes, asked.format, asked.every))
+    print(people(accuracy_text(found), [report.beside_line(each) for each in found], notes, wish.format, wish.every))
     return 0
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from .. import files, installation
 from ..console import UserError
@@ -17,15 +17,15 @@ from ..machine import support
 from ..machine.build_cache import build_cache, wanted_cache
 from ..machine.devices import Device
 from ..machine.doctor import without_cuda
+from ..options import option
 from ..record import Trial
 
 _FREE_BYTES = 256 * 2**20
 
 
-def add_out(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add the option that names the folder."""
-    text = f"results folder (default {default})"
-    parser.add_argument("--out", type=path, default=Path(default), metavar="DIR", help=text)
+def out_option(default: str) -> Any:
+    """Declare the option that names the folder."""
+    return option(f"results folder (default {default})", "DIR", path, default=Path(default))
 
 
 def check_packages(*more: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,23 +10,24 @@ from typing import TYPE_CHECKING, get_args
 
 from .. import files, formats, models
 from ..console import UserError, say
-from ..formats import Format, add_format
+from ..formats import Format, bytes_, count, seconds, size
 from ..machine import doctor, packages, support
 from ..machine.cluster import Node, launched
 from ..machine.devices import Device, capability_of, every_device, gpu_of
 from ..machine.host import host, limited_cpus
 from ..measure.method import MethodFile, methods_of
 from ..models.recipe import Scale, sharing
+from ..options import argument, flag, format_option, option, several
 from ..paper.gpus import catalogue_file
 from ..paper.settings import Attention
 from ..paper.tables import COUNTS, TOLERANCE
-from ..record import Trial
-from ..run.plan import Options, default_scale, methods_and_parts, projecting, trials
+from ..record import Clock, Trial
+from ..run.plan import Methods, Options, default_scale, methods_and_parts, projecting, trials
 from ..run.results import LOGS
-from .custom_models import add_models
-from .day_options import add_by
-from .devices import add_cpus, add_devices, cpus_of, devices_and_counts
-from .preflight import add_out, check_compilers, check_disk, check_machine, check_packages
+from .custom_models import models_option
+from .day_options import by_option
+from .devices import Devices, cpus_option, devices_and_counts
+from .preflight import check_compilers, check_disk, check_machine, check_packages, out_option
 from .stopping import resumable, stop_with
 
 if TYPE_CHECKING:
@@ -45,128 +45,143 @@ _NODES = (
 )
 
 
+def _projected(text: str, option: str) -> tuple[int, ...]:
+    asked = sorted({formats.count(part.strip(), option) for part in text.split(",")})
+    if wrong := [count for count in asked if not 1 < count <= max(COUNTS)]:
+        raise UserError(f"{option} {text}: {wrong[0]} is not from 2 to {max(COUNTS)}; take 2, 4 or 8, or several")
+    return tuple(asked)
+
+
+def _search(text: str, option: str) -> str:
+    """Return `exhaustive`, or a positive number in digits."""
+    if text == "exhaustive":
+        return text
+    if not text.isdecimal():
+        raise UserError(
+            f"{option} {text}: expected exhaustive or a number; --search N measures naive, free lunch and the N best "
+            "predicted settings"
+        )
+    return str(formats.count(text, option))
+
+
+def _tolerance(text: str, option: str) -> float:
+    value = formats.number(text, f"{option} {text}")
+    if value is None or not 0 < value < 1:
+        raise UserError(f"{option} {text}: expected a share between 0 and 1, such as 0.15")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Devices):
+    epilog = f"{_NODES}\n\n{_EXIT_CODES}"
+    cpus: int | None = cpus_option()
+    models: str | None = models_option("recipes, by id: repro list recipes lists them (default all nine)")
+    methods: tuple[Methods | None, tuple[str, ...]] = option(
+        "published: naive and Appendix J's settings of each cell (default on GPUs); naive; free-lunch; all: naive and "
+        "the paper's whole search; modern: free lunch with the parts of today's training software that make it faster "
+        "here, modern:exact those with the same arithmetic alone, modern+PART+PART these parts (see "
+        "docs/own-model.md); default without a GPU: naive and free lunch, and all for pythia-1b on several processes",
+        "METHODS",
+        lambda text, option: methods_and_parts(text),
+        default=(None, ()),
+    )
+    search: str = option(
+        "exhaustive: all settings asked for, as in the paper (default); N, such as 3: naive, free lunch and the N "
+        "settings of the whole search that are predicted to be the fastest",
+        "exhaustive|N",
+        _search,
+        default="exhaustive",
+    )
+    scale: Scale | None = option("size of the recipes (default: paper on GPUs, tiny on a CPU)", choices=get_args(Scale))
+    steps: int = option(f"measured rounds (default {Trial.steps}, the paper's)", "N", count, default=Trial.steps)
+    repeat: int = option("measure each trial N times, in fresh processes (default 1)", "N", count, default=1)
+    tolerance: float = option(
+        f"how far days may be off the printed ones, relative (default {TOLERANCE})", "X", _tolerance, default=TOLERANCE
+    )
+    by: Clock = by_option(printed=False)
+    own: tuple[str, ...] = several(
+        "also measure with this method of your own, against the same settings without it; several times for several, "
+        "FILE.py:A+B for both together (without --methods: free lunch alone); see docs/own-model.md. attention=flash: "
+        "the attention kernel of free lunch, in place of sdpa",
+        "FILE.py:METHOD",
+        name="--with",
+    )
+    micro_batches: int | None = option(
+        "measure this micro batch alone (default: the largest power of two that fits, as in the paper, and of your own "
+        "models the largest that divides the batch and fits)",
+        "N",
+        count,
+    )
+    budget: float | None = option("start no trial that would end after this", "4h", seconds)
+    trial_timeout: float | None = option(
+        "end a trial after this (default 1h, or 3 times its estimate where that is more)", "1h", seconds
+    )
+    memory: int | None = option("limit each rank's memory to this, on its GPU or on the CPU", "2GiB", bytes_)
+    out: Path = out_option("results/local")
+    project: tuple[int, ...] = option(
+        "also project to so many GPUs, or processes, which need not exist: from one rank of them, or where nothing is "
+        "sharded from a trial on fewer; see docs/prediction.md",
+        "2,4,8",
+        _projected,
+        default=(),
+    )
+    require_comparison: bool = flag("exit with 3 if no cell of the paper could be compared")
+    format: Format = format_option()
+    words: tuple[str, ...] = argument("pytest's own options, such as -- -k vit", "-- OPTIONS", nargs="*")
+
+
 @dataclass(frozen=True)
-class Asked:
-    """A run as the command line asks for it on this machine. `files` are those of the methods of --with, `words`
-    pytest's own options."""
+class Request:
+    """A run as it is asked for on this machine. `files` are those of the methods of --with."""
 
     options: Options
     devices: Sequence[Device]
     files: Sequence[MethodFile]
     out: Path
-    format: Format
-    require_comparison: bool
-    words: Sequence[str]
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = f"{_NODES}\n\n{_EXIT_CODES}"
-    add = parser.add_argument
-    add_devices(parser)
-    add_cpus(parser)
-    add_models(parser, "recipes, by id: repro list recipes lists them (default all nine)")
-    add(
-        "--methods",
-        metavar="METHODS",
-        help="published: naive and Appendix J's settings of each cell (default on GPUs); naive; free-lunch; all: naive "
-        "and the paper's whole search; modern: free lunch with the parts of today's training software that make it "
-        "faster here, modern:exact those with the same arithmetic alone, modern+PART+PART these parts (see "
-        "docs/own-model.md); default without a GPU: naive and free lunch, and all for pythia-1b on several processes",
-    )
-    add(
-        "--search",
-        metavar="exhaustive|N",
-        default="exhaustive",
-        help="exhaustive: all settings asked for, as in the paper (default); N, such as 3: naive, free lunch and the N "
-        "settings of the whole search that are predicted to be the fastest",
-    )
-    add("--scale", choices=get_args(Scale), help="size of the recipes (default: paper on GPUs, tiny on a CPU)")
-    add("--steps", default=str(Trial.steps), metavar="N", help=f"measured rounds (default {Trial.steps}, the paper's)")
-    add("--repeat", default="1", metavar="N", help="measure each trial N times, in fresh processes (default 1)")
-    add(
-        "--tolerance",
-        default=str(TOLERANCE),
-        metavar="X",
-        help=f"how far days may be off the printed ones, relative (default {TOLERANCE})",
-    )
-    add_by(parser, printed=False)
-    add(
-        "--with",
-        dest="own",
-        action="append",
-        default=[],
-        metavar="FILE.py:METHOD",
-        help="also measure with this method of your own, against the same settings without it; several times for "
-        "several, FILE.py:A+B for both together (without --methods: free lunch alone); see docs/own-model.md. "
-        "attention=flash: the attention kernel of free lunch, in place of sdpa",
-    )
-    add(
-        "--micro-batches",
-        metavar="N",
-        help="measure this micro batch alone (default: the largest power of two that fits, as in the paper, and of "
-        "your own models the largest that divides the batch and fits)",
-    )
-    add("--budget", metavar="4h", help="start no trial that would end after this")
-    add(
-        "--trial-timeout",
-        metavar="1h",
-        help="end a trial after this (default 1h, or 3 times its estimate where that is more)",
-    )
-    add("--memory", metavar="2GiB", help="limit each rank's memory to this, on its GPU or on the CPU")
-    add_out(parser, "results/local")
-    add(
-        "--project",
-        metavar="2,4,8",
-        help="also project to so many GPUs, or processes, which need not exist: from one rank of them, or where "
-        "nothing is sharded from a trial on fewer; see docs/prediction.md",
-    )
-    add("--require-comparison", action="store_true", help="exit with 3 if no cell of the paper could be compared")
-    add_format(parser)
-    add("words", nargs="*", metavar="-- OPTIONS", help="pytest's own options, such as -- -k vit")
 
 
 @resumable("what is finished is kept")
-def main(given: argparse.Namespace) -> int:
-    with limited_cpus(cpus_of(given.cpus)):
+def main(asked: Asked) -> int:
+    with limited_cpus(asked.cpus):
         check_packages("pytest", "pytest-benchmark")  # which the driver imports
         node = launched()
-        asked = parsed(given, node)
+        request = parsed(asked, node)
         if node is not None and node.rank:
-            return _follow(node, asked)
+            return _follow(node, request)
         from .driver import go_through
 
-        driver = driver_of(asked, node)
+        driver = driver_of(request, node)
         return driver.finish(go_through(driver, asked.words), asked.format, asked.require_comparison)
 
 
-def driver_of(asked: Asked, node: Node | None = None) -> Driver:
+def driver_of(request: Request, node: Node | None = None) -> Driver:
     """Return what carries out the run. Raise UserError where the machine cannot."""
     from ..run.run import Run
     from .driver import Driver
 
-    health = _fitness(asked.devices)
-    run = Run(asked.out, asked.options, asked.devices, node, asked.files)
+    health = _fitness(request.devices)
+    run = Run(request.out, request.options, request.devices, node, request.files)
     return Driver(run, health)
 
 
-def _follow(node: Node, asked: Asked) -> int:
+def _follow(node: Node, request: Request) -> int:
     """Take part in node 0's run, with a folder of its own for logs: several nodes may share one file system."""
     from ..machine.stack import trial_environment
     from ..measure.launcher import ForkServer
     from ..measure.nodes import follow
 
-    folder, devices = asked.out, asked.devices
+    folder, devices = request.out, request.devices
     _fitness(devices)
     check_disk(folder)
-    check_compilers(trials(asked.options, devices), devices)
+    check_compilers(trials(request.options, devices), devices)
     stop_with(node)
     try:
         logs = files.make_folder(folder, f"{LOGS}/node-{node.rank}")
     except OSError as error:
         raise files.not_written(folder, error, "name another folder with --out") from error
-    server = ForkServer(logs / "server.log", trial_environment(devices), methods=asked.files)
+    server = ForkServer(logs / "server.log", trial_environment(devices), methods=request.files)
     say(f"node {node.rank} of {node.count}: waiting for node 0, which reports; logs in {logs}")
-    return follow(node, server, logs, every_device(devices), max(asked.options.counts), bool(devices))
+    return follow(node, server, logs, every_device(devices), max(request.options.counts), bool(devices))
 
 
 def _fitness(devices: Sequence[Device]) -> str:
@@ -180,14 +195,14 @@ def _fitness(devices: Sequence[Device]) -> str:
     return doctor.summary(findings)
 
 
-def parsed(given: argparse.Namespace, node: Node | None = None) -> Asked:
+def parsed(asked: Asked, node: Node | None = None) -> Request:
     """Return the run that is asked for. Raise UserError for the first thing that is wrong with it."""
     from ..run.estimate import estimate
 
-    devices, counts = devices_and_counts(given.gpus, given.processes)
-    options = options_of(given, bool(devices), counts, node.count if node is not None else 1)
+    devices, counts = devices_and_counts(asked.gpus, asked.processes)
+    options = options_of(asked, bool(devices), counts, node.count if node is not None else 1)
     if options.memory is not None:
-        _check_memory(given.memory, options.memory, devices)
+        _check_memory(options.memory, devices)
     if options.attention == "flash":
         _check_flash(options, devices)
     if options.projected and devices and devices[0].gpu is None:
@@ -198,44 +213,38 @@ def parsed(given: argparse.Namespace, node: Node | None = None) -> Asked:
     if options.projected:
         options = projecting(options, devices, partial(estimate, gpu=gpu_of(devices)))
         if not options.projected:
-            raise UserError(f"--project {given.project}: all of them are measured here; leave it out")
-    return Asked(
-        options=options,
-        devices=devices,
-        files=methods_of(_kernel_and_methods(given.own)[1])[1],
-        out=given.out,
-        format=given.format,
-        require_comparison=given.require_comparison,
-        words=given.words,
-    )
+            raise UserError(
+                f"--project {','.join(map(str, asked.project))}: all of them are measured here; leave it out"
+            )
+    return Request(options, devices, methods_of(_kernel_and_methods(asked.own)[1])[1], asked.out)
 
 
-def options_of(given: argparse.Namespace, cuda: bool, counts: tuple[int, ...], nodes: int) -> Options:
+def options_of(asked: Asked, cuda: bool, counts: tuple[int, ...], nodes: int) -> Options:
     """Return the options of a run on so many GPUs, or processes of a CPU, on each node. Raise UserError for what is
     wrong with them on any machine."""
-    if given.words and not given.words[0].startswith("-"):
-        raise UserError(f"{given.words[0]}: expected options; behind -- stand those of pytest, such as -- -k vit")
-    kernel, own = _kernel_and_methods(given.own)
-    methods, parts = methods_and_parts(given.methods)
+    if asked.words and not asked.words[0].startswith("-"):
+        raise UserError(f"{asked.words[0]}: expected options; behind -- stand those of pytest, such as -- -k vit")
+    kernel, own = _kernel_and_methods(asked.own)
+    methods, parts = asked.methods
     options = Options(
-        models=models.listed(given.models),
+        models=models.listed(asked.models),
         methods=methods,
-        scale=given.scale or default_scale(cuda),
+        scale=asked.scale or default_scale(cuda),
         counts=counts,
-        memory=formats.bytes_(given.memory, "--memory") if given.memory is not None else None,
-        steps=formats.count(given.steps, "--steps"),
-        trial_timeout=_seconds(given.trial_timeout, "--trial-timeout"),
-        budget=_seconds(given.budget, "--budget"),
-        tolerance=_tolerance(given.tolerance),
+        memory=asked.memory,
+        steps=asked.steps,
+        trial_timeout=asked.trial_timeout,
+        budget=asked.budget,
+        tolerance=asked.tolerance,
         attention=kernel,
         nodes=nodes,
-        search=_search(given.search),
-        clock=given.by,
-        projected=_projected(given.project),
+        search=asked.search,
+        clock=asked.by,
+        projected=asked.project,
         added=methods_of(own)[0],
-        micro_batch=formats.count_if_given(given.micro_batches, "--micro-batches"),
+        micro_batch=asked.micro_batches,
         parts=parts,
-        repeat=formats.count(given.repeat, "--repeat"),
+        repeat=asked.repeat,
     )
     _check_together(options)
     _check_counts(options)
@@ -272,20 +281,6 @@ def _kernel_and_methods(given: Sequence[str]) -> tuple[Attention, list[str]]:
     return "flash" if kernels else "sdpa", [text for text in given if text not in kernels]
 
 
-def _projected(text: str | None) -> tuple[int, ...]:
-    """Return the counts of --project."""
-    if text is None:
-        return ()
-    asked = sorted({formats.count(part.strip(), "--project") for part in text.split(",")})
-    if wrong := [count for count in asked if not 1 < count <= max(COUNTS)]:
-        raise UserError(f"--project {text}: {wrong[0]} is not from 2 to {max(COUNTS)}; take 2, 4 or 8, or several")
-    return tuple(asked)
-
-
-def _seconds(text: str | None, option: str) -> float | None:
-    return formats.seconds(text, option) if text is not None else None
-
-
 def _check_micro_batches(options: Options) -> None:
     """Raise UserError for a micro batch that does not divide a device's part of a batch."""
     shares = {
@@ -303,7 +298,7 @@ def _check_micro_batches(options: Options) -> None:
             )
 
 
-def _check_memory(asked: str, limit: int, devices: Sequence[Device]) -> None:
+def _check_memory(limit: int, devices: Sequence[Device]) -> None:
     """Raise UserError for a limit above all the memory that a rank has: it would limit nothing, and its trials could be
     compared with no cell. Ranks on a CPU share the machine's, and each may be given up to all of it: a
     limit sets nothing aside, and most ranks take less."""
@@ -311,7 +306,7 @@ def _check_memory(asked: str, limit: int, devices: Sequence[Device]) -> None:
     if limit > most:
         of = f"each {devices[0].name} here" if devices else "this machine"
         raise UserError(
-            f"--memory {asked}: expected at most {most >> 20}MiB, the memory of {of}; name less, or leave it out"
+            f"--memory {size(limit)}: expected at most {most >> 20}MiB, the memory of {of}; name less, or leave it out"
         )
 
 
@@ -344,22 +339,3 @@ def _check_flash(options: Options, devices: Sequence[Device]) -> None:
         )
     if plain:
         say(f"--with {_FLASH} serves Pythia alone, without it run {', '.join(plain)}")
-
-
-def _search(asked: str) -> str:
-    """Return `exhaustive`, or a positive number in digits."""
-    if asked == "exhaustive":
-        return asked
-    if not asked.isdecimal():
-        raise UserError(
-            f"--search {asked}: expected exhaustive or a number; --search N measures naive, free lunch and the N best "
-            "predicted settings"
-        )
-    return str(formats.count(asked, "--search"))
-
-
-def _tolerance(asked: str) -> float:
-    value = formats.number(asked, f"--tolerance {asked}")
-    if value is None or not 0 < value < 1:
-        raise UserError(f"--tolerance {asked}: expected a share between 0 and 1, such as 0.15")
-    return value

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .. import command, formats
 from ..console import UserError
 from ..export.training import SCRIPT
-from ..formats import counted, shell_words
+from ..formats import count, counted, shell_words
+from ..options import Options, argument, option
 from ..train.kept import STOPPED
 from . import custom_models
 from .devices import counts_on
@@ -71,131 +71,120 @@ exit "$code"
 """
 
 
-@dataclass(frozen=True)
-class Allocation:
-    """The request to SLURM; `seconds` is its time limit, `named` are directives whose value is a name."""
-
-    nodes: int
-    gpus: int
-    seconds: int
-    cpus: int | None
-    named: dict[str, str]
-
-    @property
-    def where(self) -> str:
-        """Return the nodes as text: 2 nodes of 4 GPUs."""
-        return f"{counted(self.nodes, 'node')} of {counted(self.gpus, 'GPU')}"
-
-    def directives(self, tasks: int = 1) -> list[str]:
-        """Return the lines that sbatch reads, with so many `tasks` a node."""
-        minutes = -(-self.seconds // 60)
-        asked = {
-            "job-name": "repro",
-            "nodes": self.nodes,
-            "ntasks-per-node": tasks,
-            "gpus-per-node": self.gpus,
-            "cpus-per-task": self.cpus and max(1, self.cpus // tasks),
-            "time": f"{minutes // 60:02}:{minutes % 60:02}:00",
-            "output": "repro-%j.out",
-            "open-mode": "append",  # a requeued job appends to the same file
-            "signal": f"TERM@{_WARNING}",  # to the tasks, not to this shell
-            **self.named,
-        }
-        return [*(f"#SBATCH --{name}={value}" for name, value in asked.items() if value), "#SBATCH --requeue"]
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--nodes", default="1", metavar="N", help="nodes (default 1)")
-    add("--gpus-per-node", required=True, metavar="N", help="GPUs of each node")
-    add("--time", required=True, metavar="4h", help="time limit of the job")
-    add("--cpus-per-node", metavar="N", help="CPUs of each node (default: the cluster's)")
-    for name in ("partition", "account", "qos", "constraint"):
-        add(f"--{name}", metavar="NAME", help=f"the job's {name} (default: the cluster's)")
-    add(
-        "words",
-        nargs="*",
-        metavar="-- run ...",
-        help="the run, without --budget, which is the job's; or an exported train.py with its options",
-    )
-
-
-def main(given: argparse.Namespace) -> int:
-    named = {
-        name: _name(getattr(given, name), f"--{name}")
-        for name in ("partition", "account", "qos", "constraint")
-        if getattr(given, name) is not None
-    }
-    allocation = Allocation(
-        nodes=formats.count(given.nodes, "--nodes"),
-        gpus=formats.count(given.gpus_per_node, "--gpus-per-node"),
-        seconds=int(formats.seconds(given.time, "--time")),
-        cpus=formats.count_if_given(given.cpus_per_node, "--cpus-per-node"),
-        named=named,
-    )
-    if allocation.seconds <= 2 * _MARGIN:
-        raise UserError(f"--time {given.time}: expected more than {2 * _MARGIN // 60}m, of which a run takes none")
-    if given.words and Path(given.words[0]).name == SCRIPT:
-        print(training(allocation, given.words), end="")
-        return 0
-    _check(given.words, allocation)
-    print(script(allocation, given.words), end="")
-    return 0
-
-
-def training(allocation: Allocation, words: Sequence[str]) -> str:
-    """Return a batch script that starts an exported train.py with these words in the current folder. Raise UserError
-    where there is none."""
-    if not Path(words[0]).is_file():
-        raise UserError(f"{words[0]} is no file: {command()} export writes one")
-    return _TRAINING.format(
-        where=f"on {allocation.where}",
-        directives="\n".join(allocation.directives(allocation.gpus)),
-        folder=shell_words([Path.cwd()]),
-        export=_EXPORT,
-        nodes=allocation.nodes,
-        gpus=allocation.gpus,
-        ranks=allocation.nodes * allocation.gpus,
-        python=shell_words([sys.executable]),
-        words=shell_words(words),
-        stopped=STOPPED,
-    )
-
-
-def script(allocation: Allocation, words: Sequence[str]) -> str:
-    """Return a batch script that starts a run with these words, `run` first, in the current folder."""
-    nodes = allocation.nodes
-    return _SCRIPT.format(
-        where=f"on {allocation.where}",
-        directives="\n".join(allocation.directives()),
-        folder=shell_words([Path.cwd()]),
-        export=_EXPORT,
-        repro=os.environ.get("REPRO_COMMAND") or shell_words([sys.executable, "-m", "repro"]),
-        margin=_MARGIN,
-        seconds=allocation.seconds,
-        nodes=nodes,
-        words=shell_words(words[1:]),
-    )
-
-
-def _check(words: Sequence[str], allocation: Allocation) -> None:
-    """Raise UserError for a run that would refuse its words or its nodes, before it waits for hours in a queue."""
-    from ..cli import parser
-    from .run import options_of
-
-    if not words or words[0] != "run":
-        asked = f"{shlex.join(words)}: expected" if words else "expected"
-        example = f"{command()} slurm --gpus-per-node 4 --time 4h -- run --models vit"
-        raise UserError(f"{asked} a run behind --, as in: {example}")
-    given = parser("run").parse_args(words[1:])
-    custom_models.register(given)
-    if given.budget is not None:
-        raise UserError("--budget: the job's end sets it; leave it out, or shorten --time")
-    counts = counts_on(given.gpus, given.processes, allocation.gpus)
-    options_of(given, given.processes is None, counts, allocation.nodes)
-
-
 def _name(name: str, option: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,:|&*+@-]{0,200}", name):
         raise UserError(f"{option} {name}: expected a name as SLURM has them, such as gpu or gpu,long")
     return name
+
+
+def _named(what: str) -> Any:
+    return option(f"the job's {what} (default: the cluster's)", "NAME", _name)
+
+
+def _time(text: str, option: str) -> int:
+    seconds = int(formats.seconds(text, option))
+    if seconds <= 2 * _MARGIN:
+        raise UserError(f"{option} {text}: expected more than {2 * _MARGIN // 60}m, of which a run takes none")
+    return seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Options):
+    """The request to SLURM. `time` is its limit in seconds."""
+
+    nodes: int = option("nodes (default 1)", "N", count, default=1)
+    gpus_per_node: int = option("GPUs of each node", "N", count, required=True)
+    time: int = option("time limit of the job", "4h", _time, required=True)
+    cpus_per_node: int | None = option("CPUs of each node (default: the cluster's)", "N", count)
+    partition: str | None = _named("partition")
+    account: str | None = _named("account")
+    qos: str | None = _named("qos")
+    constraint: str | None = _named("constraint")
+    words: tuple[str, ...] = argument(
+        "the run, without --budget, which is the job's; or an exported train.py with its options",
+        "-- run ...",
+        nargs="*",
+    )
+
+    @property
+    def where(self) -> str:
+        """Return the nodes as text: 2 nodes of 4 GPUs."""
+        return f"{counted(self.nodes, 'node')} of {counted(self.gpus_per_node, 'GPU')}"
+
+    def directives(self, tasks: int = 1) -> str:
+        """Return the lines that sbatch reads, with so many `tasks` a node."""
+        minutes = -(-self.time // 60)
+        asked = {
+            "job-name": "repro",
+            "nodes": self.nodes,
+            "ntasks-per-node": tasks,
+            "gpus-per-node": self.gpus_per_node,
+            "cpus-per-task": self.cpus_per_node and max(1, self.cpus_per_node // tasks),
+            "time": f"{minutes // 60:02}:{minutes % 60:02}:00",
+            "output": "repro-%j.out",
+            "open-mode": "append",  # a requeued job appends to the same file
+            "signal": f"TERM@{_WARNING}",  # to the tasks, not to this shell
+            **{name: getattr(self, name) for name in ("partition", "account", "qos", "constraint")},
+        }
+        lines = [f"#SBATCH --{name}={value}" for name, value in asked.items() if value]
+        return "\n".join([*lines, "#SBATCH --requeue"])
+
+
+def main(asked: Asked) -> int:
+    if asked.words and Path(asked.words[0]).name == SCRIPT:
+        print(_training(asked), end="")
+        return 0
+    _check(asked)
+    print(_run(asked), end="")
+    return 0
+
+
+def _training(asked: Asked) -> str:
+    """Return a batch script that starts an exported train.py in the current folder. Raise UserError where there is
+    none."""
+    if not Path(asked.words[0]).is_file():
+        raise UserError(f"{asked.words[0]} is no file: {command()} export writes one")
+    return _TRAINING.format(
+        where=f"on {asked.where}",
+        directives=asked.directives(asked.gpus_per_node),
+        folder=shell_words([Path.cwd()]),
+        export=_EXPORT,
+        nodes=asked.nodes,
+        gpus=asked.gpus_per_node,
+        ranks=asked.nodes * asked.gpus_per_node,
+        python=shell_words([sys.executable]),
+        words=shell_words(asked.words),
+        stopped=STOPPED,
+    )
+
+
+def _run(asked: Asked) -> str:
+    """Return a batch script that starts a run in the current folder."""
+    return _SCRIPT.format(
+        where=f"on {asked.where}",
+        directives=asked.directives(),
+        folder=shell_words([Path.cwd()]),
+        export=_EXPORT,
+        repro=os.environ.get("REPRO_COMMAND") or shell_words([sys.executable, "-m", "repro"]),
+        margin=_MARGIN,
+        seconds=asked.time,
+        nodes=asked.nodes,
+        words=shell_words(asked.words[1:]),
+    )
+
+
+def _check(asked: Asked) -> None:
+    """Raise UserError for a run that would refuse its words or its nodes, before it waits for hours in a queue."""
+    from ..cli import parser
+    from .run import options_of
+
+    words = asked.words
+    if not words or words[0] != "run":
+        found = f"{shlex.join(words)}: expected" if words else "expected"
+        example = f"{command()} slurm --gpus-per-node 4 --time 4h -- run --models vit"
+        raise UserError(f"{found} a run behind --, as in: {example}")
+    run = custom_models.register(parser("run").parse_args(words[1:]))
+    if run.budget is not None:
+        raise UserError("--budget: the job's end sets it; leave it out, or shorten --time")
+    counts = counts_on(run.gpus, run.processes, asked.gpus_per_node)
+    options_of(run, run.processes is None, counts, asked.nodes)

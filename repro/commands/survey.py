@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import command, models
@@ -11,83 +11,80 @@ from ..console import UserError, markdown, say
 from ..formats import FOR_MACHINES, Format, counted, path, render
 from ..money.amounts import deadline_text
 from ..money.days import DaysAsked
-from ..printout import add_output, data, output, people, screen
+from ..options import Output, argument, flag, given, option
+from ..predict.traces import Stack
+from ..printout import data, output, people, screen
 from ..printout import shown as shown_rows
+from ..record import By
 from ..survey import shares, training
 from ..survey.allocations import LASTS
 from ..survey.answers import read
 from ..survey.counts import BASE, FEW, Answers, shown
 from ..survey.questions import AUTHORS_PEOPLE, form, listed, questions
 from ..survey.shares import Compared, compared
-from .custom_models import add_models
-from .day_options import add_by, add_measured_days, add_stack, measured_days
+from .custom_models import models_option
+from .day_options import by_option, measured_days, more_days, stack_option
 
 _HEADLINE = "pythia-1b"  # the model of the headline, where it is among the models
 _MOST_PROBLEMS = 30  # lines on what was left out
 _EXACT = "counts are exact, as --exact asks: people may be recognised by them, so show them to nobody else"
-_TRAINING = {"models", "measured"}  # options of what people can train
+_TRAINING = ("models", "measured")  # options of what people can train
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "answers",
-        nargs="*",
-        type=path,
-        metavar="ANSWERS.csv",
-        help="a form's export as CSV, or the authors' artifacts/survey.csv, or artifacts.tar with it; several files "
+@dataclass(frozen=True, kw_only=True)
+class Asked(Output):
+    answers: tuple[Path, ...] = argument(
+        "a form's export as CSV, or the authors' artifacts/survey.csv, or artifacts.tar with it; several files "
         "are one survey",
+        "ANSWERS.csv",
+        path,
+        nargs="*",
     )
-    add("--questions", action="store_true", help="print the questions and their choices, to ask them again")
-    add(
-        "--train",
-        action="store_true",
-        help="print who can train which model with the GPUs that they may use; without answers: what the paper's "
-        "academic hardware can train",
+    questions: bool = flag("print the questions and their choices, to ask them again")
+    train: bool = flag(
+        "print who can train which model with the GPUs that they may use; without answers: what the paper's "
+        "academic hardware can train"
     )
-    add(
-        "--exact", action="store_true", help=f"count to one person, not to the nearest {BASE}: people may be recognised"
-    )
-    add("--out", type=path, metavar="DIR", help="also write survey.html, a page with the figures, into this folder")
-    add_by(parser)
-    add_stack(parser, "today")
-    add_measured_days(parser)
-    add_models(parser, "recipes to train, by id (default: all nine)")
-    add_output(parser)
+    exact: bool = flag(f"count to one person, not to the nearest {BASE}: people may be recognised")
+    out: Path | None = option("also write survey.html, a page with the figures, into this folder", "DIR", path)
+    by: By = by_option()
+    stack: Stack = stack_option("today")
+    measured: tuple[Path | None, ...] = more_days()
+    models: str | None = models_option("recipes to train, by id (default: all nine)")
 
 
-def main(given: argparse.Namespace) -> int:
-    _check(given)
-    print(_questions(given.format) if given.questions else _counts(given))
+def main(asked: Asked) -> int:
+    _check(asked)
+    print(_questions(asked.format) if asked.questions else _counts(asked))
     return 0
 
 
-def _counts(given: argparse.Namespace) -> str:
+def _counts(asked: Asked) -> str:
     """Return what was asked of people's answers, or of the paper's academic hardware without any."""
-    wanted = models.listed(given.models, models.find_traced)
-    asked = DaysAsked(given.by, given.stack, *measured_days(given))
-    if not given.answers:
-        rows = training.papers_rows(wanted, asked)
+    wanted = models.listed(asked.models, models.find_traced)
+    days = DaysAsked(asked.by, asked.stack, *measured_days(asked.measured, asked.by))
+    if not asked.answers:
+        rows = training.papers_rows(wanted, days)
         table = training.papers_table(rows)
         notes = [
             "A GPU's column has the days with all methods, on the best number of them: csv and json also have those "
             "naive and with the free lunch, and where each is from.",
-            *_training_notes(asked),
+            *_training_notes(days),
         ]
-        return output(training.papers_sentence(table), rows, table, notes, given.format)
-    answers = read_answers(given.answers, given.exact)
-    reached = training.reach(answers, wanted, asked) if given.out or given.train else []
-    if given.out:
-        say(_page(answers, reached, wanted, asked, given.out))
-    if given.train:
+        return output(training.papers_sentence(table), rows, table, notes, asked.format)
+    answers = read_answers(asked.answers, asked.exact)
+    reached = training.reach(answers, wanted, days) if asked.out or asked.train else []
+    if asked.out:
+        say(_page(answers, reached, wanted, days, asked.out))
+    if asked.train:
         first, change = _headlines(reached, wanted)
         notes = [change, _not_known(answers), _rounding(answers)]
-        return screen(first, training.COLUMNS, reached, notes, given.format, given.all)
+        return screen(first, training.COLUMNS, reached, notes, asked.format, asked.all)
     notes = [_people(answers), _judged(answers), _rounding(answers)]
     counts = shares.counted(answers)
     seen = shown_rows(shares.COLUMNS, [row for row in counts if row.share])
     answer = _differing(compared(answers))
-    return output(answer, data(shares.COLUMNS, counts), seen, notes, given.format, given.all)
+    return output(answer, data(shares.COLUMNS, counts), seen, notes, asked.format, asked.all)
 
 
 def read_answers(files: Sequence[Path], exact: bool = False) -> Answers:
@@ -105,19 +102,18 @@ def read_answers(files: Sequence[Path], exact: bool = False) -> Answers:
     return answers
 
 
-def _check(given: argparse.Namespace) -> None:
+def _check(asked: Asked) -> None:
     """Raise UserError where nothing is asked, or an option changes nothing."""
-    if not (given.answers or given.questions or given.train):
+    if not (asked.answers or asked.questions or asked.train):
         raise UserError(
             f"nothing to count: name ANSWERS.csv, or ask with --questions or --train; see {command()} survey --help"
         )
-    if given.questions and (given.answers or given.train or given.out or given.exact):
+    if asked.questions and (asked.answers or asked.train or asked.out or asked.exact):
         raise UserError("--questions prints the form alone: leave answers, --train, --out and --exact out")
-    asked = [name for name in vars(given) if name in _TRAINING and getattr(given, name) is not None]
-    if asked and not (given.train or given.out):
-        raise UserError(f"--{asked[0]} is of what people can train: add --train")
-    if not given.answers and (given.exact or given.out):
-        raise UserError(f"--{'exact' if given.exact else 'out'} is of people's answers: name ANSWERS.csv")
+    if (useless := given(asked, _TRAINING)) and not (asked.train or asked.out):
+        raise UserError(f"{useless[0]} is of what people can train: add --train")
+    if not asked.answers and (asked.exact or asked.out):
+        raise UserError(f"--{'exact' if asked.exact else 'out'} is of people's answers: name ANSWERS.csv")
 
 
 def _questions(format: Format) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from ..console import UserError
 from ..formats import (
     FOR_MACHINES,
     FORMATS,
+    Format,
     by_machine,
     cell_text,
     counted,
@@ -19,81 +20,83 @@ from ..formats import (
     rough,
     significant,
 )
+from ..options import Output, argument, format_option, option
 from ..paper.arithmetic import paper_gpu, recipe_of
-from ..paper.tables import TABLES, cells, printed
+from ..paper.tables import TABLES, Table, cells, printed
 from ..predict.audit import audit
-from ..predict.traces import of_stack
-from ..printout import add_output, people
-from ..record import BY_DAYS, CLOCKS, DEFAULT, Clock
+from ..predict.traces import Stack, of_stack
+from ..printout import people
+from ..record import BY_DAYS, CLOCKS, DEFAULT, By, Clock
 from ..report import released
 from ..report.grids import KINDS, kind_of
-from ..report.tables import NUMBERS, TITLES, layout, rows
+from ..report.tables import NUMBERS, TITLES, Number, layout, rows
 from ..run.corrected import WORTH_SAYING, Corrected
-from ..run.reading import Joined, add_measured, measured
+from ..run.reading import Joined, measured
 from ..run.verdict import Verdict
-from .day_options import add_by, add_stack
+from .day_options import by_option, measured_runs, stack_option
 
 _USE_IT = "use it as in table 1 --by true"
 _LOST = "? is a mark that is illegible in our copy of the paper."
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    metavar = f"{{{','.join(NUMBERS)}}}"  # an error shows it as the help does
-    parser.add_argument(
-        "number", choices=NUMBERS, metavar=metavar, type=str.lower, help="as in the paper; j is Appendix J"
+@dataclass(frozen=True, kw_only=True)
+class Asked(Output):
+    number: Number = argument(
+        "as in the paper; j is Appendix J",
+        f"{{{','.join(NUMBERS)}}}",  # an error shows it as the help does
+        choices=NUMBERS,
+        type=str.lower,
     )
-    add_measured(
-        parser,
+    measured: tuple[Path, ...] = measured_runs(
         "put this run's values beside the paper's; with --by true or authors, take its measured days, else those it "
-        "projected, else predicted ones",
+        "projected, else predicted ones"
     )
-    add_by(parser, default="printed")
-    add_stack(parser, "paper")
-    parser.add_argument(
-        "--methods",
+    by: By = by_option(default="printed")
+    stack: Stack = stack_option("paper")
+    methods: str | None = option(
+        "with --by true, Table 1 by the days that today's software is predicted to take: docs/own-model.md",
         choices=("modern",),
-        help="with --by true, Table 1 by the days that today's software is predicted to take: docs/own-model.md",
     )
-    add_output(parser, (*FORMATS, "latex"))
+    format: Format = format_option((*FORMATS, "latex"))
 
 
-def main(given: argparse.Namespace) -> int:
-    by_clock, of_days = given.by in CLOCKS, given.number in TABLES
-    if given.methods and (given.by, given.number) != ("true", "1"):
+def main(asked: Asked) -> int:
+    by_clock, table = asked.by in CLOCKS, next((each for each in TABLES if each == asked.number), None)
+    if asked.methods and (asked.by, asked.number) != ("true", "1"):
         raise UserError(f"--methods modern is of Table 1 alone: {_USE_IT}")
-    if given.stack != "paper" and not (by_clock and of_days):
-        raise UserError(f"--stack {given.stack} changes predicted days alone: {_USE_IT}")
-    if by_clock and not of_days and given.measured is None:
-        raise UserError(f"table {given.number} --by {given.by}: Tables 1 and 4 alone hold days; name one of them")
-    clock: Clock = given.by if by_clock else DEFAULT
-    runs = measured(given.measured, clock) if given.measured is not None else None
+    if asked.stack != "paper" and not (by_clock and table):
+        raise UserError(f"--stack {asked.stack} changes predicted days alone: {_USE_IT}")
+    if by_clock and not table and not asked.measured:
+        raise UserError(f"table {asked.number} --by {asked.by}: Tables 1 and 4 alone hold days; name one of them")
+    clock = next((each for each in CLOCKS if each == asked.by), DEFAULT)
+    runs = measured(asked.measured, clock) if asked.measured else None
     archive = runs.released if runs else None
-    if archive and given.by == "printed" and given.number in (*TABLES, "j"):
-        print(released.table(archive, given.number, given.format, given.all))
+    if archive and asked.by == "printed" and asked.number in (*TABLES, "j"):
+        print(released.table(archive, asked.number, asked.format, asked.all))
         return 0
-    if by_clock and of_days:
-        return _by_clock(given, runs)
-    found = rows(given.number, runs.records, runs.verdicts, clock) if runs else rows(given.number)
-    if given.format in FOR_MACHINES:
-        print(render(found, given.format))
-    elif given.number not in TABLES:
-        notes = [_LOST] if given.number == "j" else []
+    if by_clock and table:
+        return _by_clock(asked, table, clock, runs)
+    found = rows(asked.number, runs.records, runs.verdicts, clock) if runs else rows(asked.number)
+    if asked.format in FOR_MACHINES:
+        print(render(found, asked.format))
+    elif table is None:
+        notes = [_LOST] if asked.number == "j" else []
         if runs:
             notes.append("Columns that begin with measured are this run's; a dash was not measured.")
-        print(people(TITLES[given.number], layout(found), notes, given.format, given.all))
+        print(people(TITLES[asked.number], layout(found), notes, asked.format, asked.all))
     elif runs:
-        there = [verdict for verdict in runs.verdicts if verdict.table == given.number]
+        there = [verdict for verdict in runs.verdicts if verdict.table == asked.number]
         shown = {verdict.place: _of_verdict(verdict, clock) for verdict in there}
-        answer = f"Table {given.number} as measured: {_counts(clock, there)}"
-        print(people(answer, by_machine(shown), _signs(there), given.format))
+        answer = f"Table {asked.number} as measured: {_counts(clock, there)}"
+        print(people(answer, by_machine(shown), _signs(there), asked.format))
     else:
-        _printed(given)
+        _printed(table, asked.format)
     return 0
 
 
-def _printed(given: argparse.Namespace) -> None:
-    there = cells(given.number)
-    impossible = {row.place for row in audit() if (row.table, row.verdict) == (given.number, "impossible")}
+def _printed(table: Table, format: Format) -> None:
+    there = cells(table)
+    impossible = {row.place for row in audit() if (row.table, row.verdict) == (table, "impossible")}
     shown = {cell.place: f"{printed(cell.state, cell.days)}{'!' * (cell.place in impossible)}" for cell in there}
     days = sum(cell.days is not None for cell in there)
     notes = ["A dash is infeasible with all settings tried."]
@@ -101,30 +104,30 @@ def _printed(given: argparse.Namespace) -> None:
         notes.append(_LOST)
     notes.append("--by true has the days that one would wait.")
     answer = (
-        f"Table {given.number} as printed, in days: {len(impossible)} of {days} numbers are impossible (!), as they "
+        f"Table {table} as printed, in days: {len(impossible)} of {days} numbers are impossible (!), as they "
         "imply more FLOP/s than the GPU has."
     )
-    print(people(answer, by_machine(shown), notes, given.format))
+    print(people(answer, by_machine(shown), notes, format))
 
 
-def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
+def _by_clock(asked: Asked, table: Table, clock: Clock, runs: Joined | None) -> int:
     """Print Table 1 or 4 by true days, or by those of the authors' clock."""
     from ..run import corrected
 
-    stack, modern = of_stack(given.stack), given.methods is not None
+    stack, modern = of_stack(asked.stack), asked.methods is not None
     verdicts, ran = (runs.verdicts, f"{runs.stack} of {runs.name}") if runs else ((), "")
-    fastest = given.format in FOR_MACHINES  # people see no search
-    found = corrected.corrected_table(given.number, given.by, stack, verdicts, ran, modern, fastest)
-    if given.stack == "today":
+    fastest = asked.format in FOR_MACHINES  # people see no search
+    found = corrected.corrected_table(table, clock, stack, verdicts, ran, modern, fastest)
+    if asked.stack == "today":
         found = [_as_measured(row) for row in found]
-    if given.format in FOR_MACHINES:
-        further = released.beside(runs.released if runs else None, given.number)
-        print(render([asdict(row) | further.get(row.place, {}) for row in found], given.format))
+    if asked.format in FOR_MACHINES:
+        further = released.beside(runs.released if runs else None, table)
+        print(render([asdict(row) | further.get(row.place, {}) for row in found], asked.format))
         return 0
-    judged = {verdict.place: verdict for verdict in verdicts if verdict.table == given.number}
+    judged = {verdict.place: verdict for verdict in verdicts if verdict.table == table}
     shown = {row.place: _of_row(row, judged.get(row.place), modern) for row in found}
     origins = Counter(row.origin for row in found)
-    settings = "Appendix J's settings" if given.number == "1" else "naive settings"
+    settings = "Appendix J's settings" if table == "1" else "naive settings"
     words = [f"{count} {origin}" for origin, count in origins.most_common()]
     notes = [f"{listing(words)}; predicted is for {corrected.versions(stack)} with {settings}; a dash is infeasible."]
     if modern:
@@ -132,9 +135,9 @@ def _by_clock(given: argparse.Namespace, runs: Joined | None) -> int:
     elif refused := sum(row.refused for row in found):
         cells_ = counted(refused, "cell")
         notes.append(f"* is at the largest micro batch that fits, as Appendix J's does not in {cells_}.")
-    if there := [verdict for verdict in judged.values() if verdict.by(given.by).verdict != "not_measured"]:
+    if there := [verdict for verdict in judged.values() if verdict.by(clock).verdict != "not_measured"]:
         notes += _signs(there)
-    print(people(corrected.headline(given.number, given.by, found, modern), by_machine(shown), notes, given.format))
+    print(people(corrected.headline(table, clock, found, modern), by_machine(shown), notes, asked.format))
     return 0
 
 

@@ -2,77 +2,82 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import files, formats
+from .. import files
 from ..console import UserError, say
-from ..formats import add_format, counted, listing, path
+from ..formats import Format, count, counted, listing, path
 from ..money.amounts import budget as parse_budget
 from ..money.amounts import money_text
 from ..money.prices import PriceList, Rental, old, price_list, serving, worth
+from ..options import Options, argument, flag, format_option, given, option
 from ..paper.gpus import find, paper_gpus
 from ..printout import Column, finite, screen
-from .calculator import read_currency
+from .calculator import currency_option
 from .certificate import check
 
 if TYPE_CHECKING:
     from ..verify.order import Row
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s (--budget SUM | --minutes N | --gpu NAME | certificate.json DIR ...) [OPTIONS]"
-    add = parser.add_argument
-    add("files", nargs="*", type=path, metavar="FILE", help="a certificate that report wrote, and the folders it is of")
-    add("--budget", metavar="SUM", help="what the rented machines of all runs may cost together")
-    add("--minutes", metavar="N", help="minutes that all runs may take together")
-    add("--gpu", metavar="NAME", help="only this GPU of the paper's")
-    add("--currency", metavar="CODE", help="currency of all sums, such as EUR (default: USD)")
-    add("--prices", type=path, metavar="FILE", help="TOML with rentals of your own: docs/own-prices.toml")
-    add(
-        "--script",
-        type=path,
-        metavar="DIR",
-        help="write into DIR, for each rented machine, a shell script that sets up, goes through its runs, packs what "
-        "they measured and shuts the machine down; a SkyPilot file beside it, and this checkout",
+def _of_paper(name: str, option: str) -> str:
+    known = find(name)
+    if known is None or known.paper_name is None:
+        raise UserError(f"{option} {name}: expected a GPU of the paper's, {', '.join(paper_gpus())}")
+    return known.paper_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Options):
+    usage = "%(prog)s (--budget SUM | --minutes N | --gpu NAME | certificate.json DIR ...) [OPTIONS]"
+    files: tuple[Path, ...] = argument(
+        "a certificate that report wrote, and the folders it is of", "FILE", path, nargs="*"
     )
-    add("--at-the-end", metavar="COMMAND", help="in place of shutting down: the provider's own command")
-    add("--all", action="store_true", help="show all rows")
-    add_format(parser)
+    budget: float | None = option("what the rented machines of all runs may cost together", "SUM", parse_budget)
+    minutes: int | None = option("minutes that all runs may take together", "N", count)
+    gpu: str | None = option("only this GPU of the paper's", "NAME", _of_paper)
+    currency: str = currency_option()
+    prices: Path | None = option("TOML with rentals of your own: docs/own-prices.toml", "FILE", path)
+    script: Path | None = option(
+        "write into DIR, for each rented machine, a shell script that sets up, goes through its runs, packs what "
+        "they measured and shuts the machine down; a SkyPilot file beside it, and this checkout",
+        "DIR",
+        path,
+    )
+    at_the_end: str | None = option("in place of shutting down: the provider's own command", "COMMAND")
+    all: bool = flag("show all rows")
+    format: Format = format_option()
 
 
-def main(given: argparse.Namespace) -> int:
+def main(asked: Asked) -> int:
     from ..verify.order import Limits, Orderer
     from ..verify.runs import SETTING_UP, candidates
 
-    named = ("budget", "minutes", "gpu", "script", "at_the_end")
-    plans = [f"--{name.replace('_', '-')}" for name in named if getattr(given, name) is not None]
-    if given.files:
+    plans = given(asked, ("budget", "minutes", "gpu", "script", "at_the_end"))
+    if asked.files:
         if plans:
-            raise UserError(f"{given.files[0]} is checked, {plans[0]} plans runs: give files or {plans[0]}, not both")
-        return check(given.files, given.format, given.all)
+            raise UserError(f"{asked.files[0]} is checked, {plans[0]} plans runs: give files or {plans[0]}, not both")
+        return check(asked.files, asked.format, asked.all)
     if not plans:
         raise UserError("expected --budget SUM, --minutes N or --gpu NAME, such as --budget 20, or a certificate")
-    if given.script is not None and given.budget is None:
-        raise UserError(f"--script {given.script}: it ends a rented machine, whose price --budget SUM limits: add it")
-    if given.at_the_end is not None and (given.script is None or not given.at_the_end.strip()):
+    if asked.script is not None and asked.budget is None:
+        raise UserError(f"--script {asked.script}: it ends a rented machine, whose price --budget SUM limits: add it")
+    if asked.at_the_end is not None and (asked.script is None or not asked.at_the_end.strip()):
         raise UserError("--at-the-end COMMAND: expected a command, for the scripts of --script DIR")
-    budget = None if given.budget is None else parse_budget(given.budget, "--budget")
-    minutes = None if given.minutes is None else float(formats.count(given.minutes, "--minutes"))
-    gpu = _of_paper(given.gpu)
-    unit, prices = read_currency(given.currency), price_list(given.prices)
-    runs = candidates(gpu, gpus=1 if budget is None else None)  # who names no budget has a machine, of one GPU
+    budget, unit, prices = asked.budget, asked.currency, price_list(asked.prices)
+    runs = candidates(asked.gpu, gpus=1 if budget is None else None)  # who names no budget has a machine, of one GPU
     machines = list(dict.fromkeys(run.machine for run in runs))
     rentals = {machine: rented for machine in machines if (rented := cheapest(machine, unit, prices))}
-    limits = Limits({machine: hour for machine, (_, hour) in rentals.items()}, budget, minutes)
+    limits = Limits({machine: hour for machine, (_, hour) in rentals.items()}, budget, asked.minutes)
     orderer = Orderer([run for run in runs if budget is None or run.machine in rentals], limits)
     rows = orderer.rows(orderer.chosen())
     without = [f"{count} x {name}" for name, count in machines if (name, count) not in rentals]
     if not rows:
-        raise UserError(_nothing(given, unit, without, bool(rentals)))
+        raise UserError(_nothing(asked, unit, without, bool(rentals)))
 
     def cost(row: Row) -> float | None:
         rented = rentals.get(row.run.machine)
@@ -119,11 +124,11 @@ def main(given: argparse.Namespace) -> int:
     )
     if late:
         notes.append(f"Prices older than a year: {listing(late)}.")
-    elif given.script is None:
+    elif asked.script is None:
         notes.append("Left out are cells that kept results decide; --format json has commands, cells and claims.")
-    if given.script is not None:
-        notes[1:] = [_written(rows, given.script, given.at_the_end), *notes[1:2]]
-    print(screen(answer, columns, rows, notes, given.format, given.all))
+    if asked.script is not None:
+        notes[1:] = [_written(rows, asked.script, asked.at_the_end), *notes[1:2]]
+    print(screen(answer, columns, rows, notes, asked.format, asked.all))
     return 0
 
 
@@ -144,15 +149,6 @@ def _written(rows: Sequence[Row], folder: Path, at_the_end: str | None) -> str:
     return f"Copy {folder} to a rented machine of each kind, and start its script there: {shell}."
 
 
-def _of_paper(name: str | None) -> str | None:
-    if name is None:
-        return None
-    known = find(name)
-    if known is None or known.paper_name is None:
-        raise UserError(f"--gpu {name}: expected a GPU of the paper's, {', '.join(paper_gpus())}")
-    return known.paper_name
-
-
 def cheapest(machine: tuple[str, int], unit: str, prices: PriceList) -> tuple[Rental, float] | None:
     """Return the cheapest rental by the hour, with its price of an hour; None without one. Spot instances may end a run
     before it decides anything."""
@@ -165,10 +161,10 @@ def cheapest(machine: tuple[str, int], unit: str, prices: PriceList) -> tuple[Re
     return min(found, key=lambda pair: pair[1], default=None)
 
 
-def _nothing(given: argparse.Namespace, unit: str, without: list[str], priced: bool) -> str:
-    if given.budget is not None and not priced:
+def _nothing(asked: Asked, unit: str, without: list[str], priced: bool) -> str:
+    if asked.budget is not None and not priced:
         return f"no rental price in {unit} of {_short(without)}: --prices FILE brings one, or plan with --minutes"
-    limits = [f"--{name} {value}" for name in ("budget", "minutes") if (value := getattr(given, name)) is not None]
+    limits = [f"--{name} {value:.15g}" for name in ("budget", "minutes") if (value := getattr(asked, name)) is not None]
     return f"no run fits {' and '.join(limits)}: give more"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 from ..console import UserError
 from ..formats import SECONDS_A_DAY, Interval, days_cell, half_up, number, parse_unit
@@ -56,16 +57,26 @@ def budget(text: str, option: str) -> float:
     return parse_unit(text.replace(",", "") if grouped else text, option, {"": 1, "k": 1000}, expected)
 
 
-def amount(text: str, option: str, currency: str) -> tuple[Interval, str]:
-    """Parse `0.69`, `0.13EUR` or `5000..6500 USD`: a sum, or bounds of one, and its currency, by default `currency`."""
-    found = re.fullmatch(r"(.*?)([A-Za-z]{3})?\s*", text, re.DOTALL)
-    assert found is not None
-    place = f"{option} {text}"
-    sum_ = _bounds(found[1], place, "a sum in plain digits such as 8000, 0.13EUR or, with bounds, 7000..9000")
-    return sum_, check(found[2] or currency, place)
+@dataclass(frozen=True)
+class Sum:
+    """A sum of money as an option has it, with bounds; its `currency` is None where it is that of all sums. `place` is
+    the option as it is typed, for errors."""
+
+    place: str
+    value: Interval
+    currency: str | None
+
+    @classmethod
+    def parse(cls, text: str, option: str) -> Sum:
+        """Parse `0.69`, `0.13EUR` or `5000..6500 USD`."""
+        found = re.fullmatch(r"(.*?)([A-Za-z]{3})?\s*", text, re.DOTALL)
+        assert found is not None
+        place = f"{option} {text}"
+        value = _bounds(found[1], place, "a sum in plain digits such as 8000, 0.13EUR or, with bounds, 7000..9000")
+        return cls(place, value, found[2] and currency(found[2], place))
 
 
-def check(code: str, place: str) -> str:
+def currency(code: str, place: str) -> str:
     """Return a currency's code. Raises UserError, naming the place, where it is not three capital letters."""
     if re.fullmatch("[A-Z]{3}", code):
         return code

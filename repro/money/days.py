@@ -155,7 +155,7 @@ class ModelDays:
                 f"naive ones left out; {command()} --gpus all --models {self.recipe.id} --out DIR measures it"
             )
 
-    @property
+    @cached_property
     def places(self) -> list[tuple[str, int]]:
         """Return the machines that were measured, or projected, on the stack asked for."""
         return list(dict.fromkeys((each.gpu, each.gpus) for each in self._measured if self._answers(each)))

@@ -5,7 +5,6 @@ Several folders, of several machines or stacks, are joined to one set of records
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import datafile, files
 from ..console import UserError, say
 from ..datafile import NotAsDeclaredError
-from ..formats import counted, first, listing, path, percent, were
+from ..formats import counted, first, listing, percent, were
 from ..machine.devices import Device
 from ..machine.environment import FILE as ENVIRONMENT
 from ..machine.environment import Environment
@@ -228,12 +227,6 @@ def _with_starts(records: Sequence[Record]) -> list[tuple[float, Record]]:
 
 def _tolerances(runs: Iterable[Reading]) -> set[float]:
     return {run.options.tolerance if run.options else TOLERANCE for run in runs}
-
-
-def add_measured(parser: argparse.ArgumentParser, help: str) -> None:
-    """Add the option --measured, which may be repeated, to a command."""
-    several = "; several times for several folders"
-    parser.add_argument("--measured", action="append", type=path, metavar="DIR", help=help + several)
 
 
 def measured(folders: Sequence[Path], clock: Clock = DEFAULT) -> Joined:

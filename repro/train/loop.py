@@ -299,7 +299,7 @@ def _options(folder: Path) -> Options:
     parser.add_argument("--out", type=Path, default=folder, metavar="DIR", help=f"folder of checkpoints and {FILE}")
     parser.add_argument("--track", choices=[*TRACKERS, NONE], default=NONE, help="log every step to this tracker")
     given = parser.parse_args()
-    last = formats.count_if_given(given.max_steps, "--max-steps")
+    last = None if given.max_steps is None else formats.count(given.max_steps, "--max-steps")
     if given.checkpoint_every.isdigit():
         steps, seconds = float(formats.count(given.checkpoint_every, "--checkpoint-every")), math.inf
     else:
