@@ -69,7 +69,7 @@ COMMANDS = [
     *(f"{line} --format json" for line in ("table 3", "table 6", "predict --models pythia-1b --gpu H100 --gpus 4")),
     *(f"{line} --format json" for line in ("cost pythia-1b --budget 20000", "list settings", "claims mean-speedup")),
     *(f"{line} --format markdown" for line in ("table 3", "audit", "cost pythia-1b --budget 20000")),
-    "table 1 --format latex",
+    *("table 1 --format latex", "audit --all"),
     *("report --out OUT --format markdown", f"report {_TEXT} {_VISION} --out OUT --format markdown"),
     *(f"{name} --help" for name in ("run", "predict", "cost", "report", "compare", "lab", "audit", "export")),
 ]

@@ -196,6 +196,7 @@ rental.csv 8 | ,43800, | ,1, | $.hours: found '1', expected more than 1 as terms
 table5.csv 2 | RTX 3090 | RTX 3O90 | $.gpu: found 'RTX 3O90', expected a GPU of gpus.csv
 analytic_peaks.csv 5 | ,756, | ,0, | $.fp16_tflops: found '0', expected a number
 analytic_peaks.csv 5 | H100 | H1O0 | $.gpu: found 'H1O0', expected a GPU of gpus.csv
+measured.csv 2 | Pythia-160M | Pythia-161M | $.model: found 'Pythia-161M', expected one of
 figure6.csv 2 | Pythia | Pithia | $.model: found 'Pithia-160M', expected one of
 figure9.csv 2 | 2.9e20 | 0 | $.training_flops: found '0', expected a number above 0, from 1e-30 to 1e+30
 figure9.csv 2 | 2.9e20 | nan | $.training_flops: found 'nan', expected a number above 0, from 1e-30 to 1e+30
