@@ -31,7 +31,7 @@ class Loop:
 
     recipe: str
     scale: Scale
-    half: str
+    dtype: str
     vocabulary: int
     width: int
     layers: int
@@ -71,14 +71,14 @@ def by_hand(loop: Loop, device: torch.device, batch: dict[str, torch.Tensor]) ->
             )
         )
     model.train()
-    half = getattr(torch, loop.half)
+    dtype = getattr(torch, loop.dtype)
     wrapped = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=loop.rate, betas=(0.9, 0.95), eps=1e-8)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 1430)
-    scaler = torch.amp.GradScaler(device.type, enabled=half == torch.float16)
+    scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
 
     def step() -> torch.Tensor:
-        with torch.autocast(device.type, dtype=half):
+        with torch.autocast(device.type, dtype=dtype):
             loss = wrapped(**batch).loss
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)

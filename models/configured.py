@@ -298,12 +298,12 @@ def _weights(modules: Iterable[nn.Module]) -> int:
 def tiny_configs(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield candidates for a tiny version of a transformers configuration: 2 layers, a width of 64, a small
     vocabulary, as far as it has such numbers; the first that can be built counts."""
-    full = transformers_config(config)
-    names = getattr(type(full), "attribute_map", {})
+    whole = transformers_config(config)
+    names = getattr(type(whole), "attribute_map", {})
 
     def has(name: str) -> str | None:
         key = names.get(name, name)
-        return key if isinstance(getattr(full, key, None), int) else None
+        return key if isinstance(getattr(whole, key, None), int) else None
 
     small = dict(config)
     for name, number in (
@@ -312,16 +312,16 @@ def tiny_configs(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     ):
         if (key := has(name)) is not None:
             small[key] = number
-    heads = getattr(full, "num_key_value_heads", None)
+    heads = getattr(whole, "num_key_value_heads", None)
     if isinstance(heads, int):
-        small["num_key_value_heads"] = 4 if heads >= getattr(full, "num_attention_heads", heads) else 2
+        small["num_key_value_heads"] = 4 if heads >= getattr(whole, "num_attention_heads", heads) else 2
     if isinstance(config.get("head_dim"), int):
         small["head_dim"] = 16
-    if isinstance(getattr(full, "max_position_embeddings", None), int):
+    if isinstance(getattr(whole, "max_position_embeddings", None), int):
         small[names.get("max_position_embeddings", "max_position_embeddings")] = 66
-    if isinstance(getattr(full, "image_size", None), int) and isinstance(getattr(full, "patch_size", None), int):
-        small["image_size"] = 4 * full.patch_size
-    small |= {name: index for index, name in enumerate(_IDS) if isinstance(getattr(full, name, None), int)}
+    if isinstance(getattr(whole, "image_size", None), int) and isinstance(getattr(whole, "patch_size", None), int):
+        small["image_size"] = 4 * whole.patch_size
+    small |= {name: index for index, name in enumerate(_IDS) if isinstance(getattr(whole, name, None), int)}
     for name in ("id2label", "label2id", "layer_types", "mlp_layer_types"):
         if isinstance(small.get(name), list):
             small[name] = small[name][-2:]
@@ -329,10 +329,10 @@ def tiny_configs(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
             small.pop(name, None)
     yield small
     for layers, widths in (("depths", "hidden_sizes"), ("depths", "embed_dim"), ("layer_depths", "hidden_sizes")):
-        depths = getattr(full, layers, None)
+        depths = getattr(whole, layers, None)
         if isinstance(depths, list | tuple):
             staged = {**config, layers: [min(each, 2) for each in depths]}
-            sizes = getattr(full, widths, None)
+            sizes = getattr(whole, widths, None)
             if isinstance(sizes, list | tuple):
                 least = min(sizes)
                 yield {**staged, widths: [each * 32 // least for each in sizes]}

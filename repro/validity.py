@@ -23,8 +23,8 @@ def fits(record: Record) -> bool | None:
     processes used the GPU."""
     if record.timed:
         return True
-    full = record.status == "out_of_memory" and not record.host_ran_out and disturbance(record) is None
-    return False if full else None
+    ran_out = record.status == "out_of_memory" and not record.host_ran_out and disturbance(record) is None
+    return False if ran_out else None
 
 
 def feasible(record: Record) -> bool | None:
@@ -56,8 +56,8 @@ def disturbance(record: Record) -> str | None:
     that disturbed it. CPUs that other processes kept busy are a note beside it: `cpu_disturbance`."""
     if record.timed:
         return gpu_disturbance(record) or larger_may_fit(record)
-    full = record.status == "out_of_memory" and not record.host_ran_out
-    return gpu_disturbance(record) if full else None
+    ran_out = record.status == "out_of_memory" and not record.host_ran_out
+    return gpu_disturbance(record) if ran_out else None
 
 
 def undisturbed(record: Record) -> bool:

@@ -51,7 +51,7 @@ def test_the_loop_by_hand_is_of_the_recipe_that_the_harness_trains(scale: str) -
     assert recipe.inputs == Text(loop.sequence, loop.vocabulary)
     shape = TextShape(loop.layers, loop.width, loop.heads, loop.vocabulary)
     assert (recipe.parameters, recipe.width) == (parameters(shape), loop.width)
-    assert (recipe.optimizer.rate, HALF[recipe.precision]) == (loop.rate, getattr(torch, loop.half))
+    assert (recipe.optimizer.rate, HALF[recipe.precision]) == (loop.rate, getattr(torch, loop.dtype))
 
 
 def test_losses_that_are_no_numbers_are_not_the_same() -> None:

@@ -278,7 +278,7 @@ class Recorder(TorchDispatchMode):
         for operator in operators:
             kind = operator.kind
             if kind not in ("memory", "weight_cast"):
-                kind += "/half" if operator.half else "/fp32"
+                kind += "/half" if operator.in_half else "/fp32"
             place = f"{operator.phase}/{kind}"
             found[f"{place}/flops"][1] += operator.flops
             found[f"{place}/kernels"][0] += 1

@@ -86,8 +86,8 @@ def forecast(
         )
     recipe, instead = _as_run(recipe, machine, settings)
     if papers_hosts and not fits_papers_hosts(recipe, settings, machine.world):
-        full = "a host of 64 GB a GPU does not hold what is offloaded"
-        return Forecast(recipe.id, machine, settings, 0, full)
+        reason = "a host of 64 GB a GPU does not hold what is offloaded"
+        return Forecast(recipe.id, machine, settings, 0, reason)
     trace = trace_of(recipe, machine, settings, stack)
     allowance = constants.allowance
     if micro_batch is None:

@@ -42,8 +42,8 @@ _WORTH = 0.998  # of the step: a part that is predicted to bring less is left ou
 def adapted(recipe: Recipe, trace: Trace, parts: tuple[str, ...], compiled: bool) -> Trace:
     """Return the trace as the parts change it."""
     rest, *layers = trace.parts
-    full = all("/half/" not in key for part in trace.parts for key in part.costs)
-    if "bf16" in parts and full:
+    in_fp32 = all("/half/" not in key for part in trace.parts for key in part.costs)
+    if "bf16" in parts and in_fp32:
         rest, *layers = (in_half(part, "bf16_weights" in parts) for part in (rest, *layers))
     if "fused_attention" in parts and isinstance(recipe.inputs, Text):
         moved = _HALF_MOVED if trace.variant == "half" else 1.0

@@ -240,21 +240,21 @@ class StepModel:
     def _speed(self, kind: str, backward: bool) -> float:
         """Return the FLOP/s of an operator class."""
         name, _, arithmetic = kind.partition("/")
-        rates, machine, half = self.rates, self.machine, arithmetic in ("half", "fp8")
+        rates, machine, in_half = self.rates, self.machine, arithmetic in ("half", "fp8")
         papers, hopper = self.trace.stack == PAPER_STACK, machine.capability == _HOPPER
         if name == "scan":
             return machine.lanes * rates.scan
         if name == "depthwise":
             slow = rates.depthwise if papers else rates.depthwise_last
-            return machine.lanes * (slow if backward and not half else rates.depthwise_forward)
-        if name == "attention" and not half:
+            return machine.lanes * (slow if backward and not in_half else rates.depthwise_forward)
+        if name == "attention" and not in_half:
             return machine.peak("fp32", False) * rates.attention_fp32
-        peak = machine.peak(self.recipe.precision if half else "fp32", self.tf32)
+        peak = machine.peak(self.recipe.precision if in_half else "fp32", self.tf32)
         if name == "attention":
             return peak * (rates.cudnn if hopper and not papers else rates.attention)
         if arithmetic == "fp8":
             peak *= FP8_PEAK
-        if half:
+        if in_half:
             return peak * (
                 rates.matmul_half_geforce
                 if machine.geforce

@@ -96,10 +96,10 @@ class Checkpoints:
         try:
             result = work() if self.rank.index == 0 or not first_alone else None
         except (OSError, RuntimeError, UserError) as error:  # of a full disk torch says that a position is unexpected
-            full = isinstance(error, OSError) and error.errno in DISK_FULL
-            full = full or files.free_bytes(files.nearest(self.folder)) < 2**20
+            disk_full = isinstance(error, OSError) and error.errno in DISK_FULL
+            disk_full = disk_full or files.free_bytes(files.nearest(self.folder)) < 2**20
             problem = str(error) if isinstance(error, UserError) else one_line(error)
-            problem = f"no space left in {self.folder}" if full else problem
+            problem = f"no space left in {self.folder}" if disk_full else problem
         if problem := self._agreed(problem):
             raise UserError(problem)
         return result

@@ -165,15 +165,15 @@ def _inputs(asked: Specification, model: nn.Module, config: dict[str, Any]) -> T
         channels, *_, size = known.get("input_size") or (3, 224, 224)
         _refuse_channels(asked, config.get("in_chans", channels))
         return Images(config.get("img_size", size), inner.num_classes)
-    full: Any = inner.config
+    found: Any = inner.config
     if inner.main_input_name == "pixel_values":
-        _refuse_channels(asked, getattr(full, "num_channels", 3))
-        size = getattr(full, "image_size", None)
+        _refuse_channels(asked, getattr(found, "num_channels", 3))
+        size = getattr(found, "image_size", None)
         size = size if isinstance(size, list | tuple) else [size]
         if len({*size}) > 1:
             raise UserError(f"{asked.text}: its images are {size[0]} x {size[1]}, expected squares, as by image=224")
-        return Images(size[0] or 224, full.num_labels)
-    text = full.get_text_config()
+        return Images(size[0] or 224, found.num_labels)
+    text = found.get_text_config()
     most = _positions(inner, text)
     if given.sequence is None and most is None:
         raise UserError(f"{asked.text} needs its length of sequence, @sequence=N: its configuration has none")
@@ -422,12 +422,12 @@ def _same_loss(config: dict[str, Any], inputs: Text | Images, attention: str) ->
         try:
             with configured.quietly():
                 model = configured.transformers_model(config, each).eval()
-                full: Any = model.get_submodule("model").config
+                found: Any = model.get_submodule("model").config
                 if isinstance(inputs, Text):
-                    ids = torch.randint(5, full.get_text_config().vocab_size, (2, 32))
+                    ids = torch.randint(5, found.get_text_config().vocab_size, (2, 32))
                     asked = {"input_ids": ids, "labels": ids}
                 else:
-                    pixels = torch.rand(2, 3, full.image_size, full.image_size)
+                    pixels = torch.rand(2, 3, found.image_size, found.image_size)
                     asked = {"pixels": pixels, "labels": torch.zeros(2, dtype=torch.long)}
                 losses.append(float(model(**asked)))
         except Exception:

@@ -23,12 +23,12 @@ Phase = Literal["forward", "returned", "backward"]
 @dataclass(frozen=True)
 class Operator:
     """One kernel. `kind` is matmul, batched (the products of each head), attention, convolution, depthwise, scan,
-    memory or weight_cast; `half`: it computes in half precision; `reads` and `writes` map storages to bytes; `unit` is
-    the index of the layer that runs, 0 outside of layers."""
+    memory or weight_cast; `in_half`: it computes in half precision; `reads` and `writes` map storages to bytes; `unit`
+    is the index of the layer that runs, 0 outside of layers."""
 
     name: str
     kind: str
-    half: bool
+    in_half: bool
     flops: float
     reads: dict[int, float]
     writes: dict[int, float]

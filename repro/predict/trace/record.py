@@ -191,14 +191,14 @@ class _Recorder(TorchDispatchMode):
         if not (fresh or mutates) or not has_kernel(name):
             return
         kind, flops, fusable = classify(name, args, written)
-        half = any(t.dtype in (torch.float16, torch.bfloat16) for t in read[-2:])
+        in_half = any(t.dtype in (torch.float16, torch.bfloat16) for t in read[-2:])
         outputs = written if mutates else fresh
         reads = {self.storage(t): read_of(name, t, args) for t in read}
         writes = {self.storage(t): bytes_of(t) for t in outputs}
         if name == "_to_copy" and self.storage(read[0]) in self._weights:
             self.recording.units[unit]["copies"] += sum(writes.values())
             kind, fusable = "weight_cast", False
-        self.recording.operators.append(Operator(name, kind, half, flops, reads, writes, fusable, self.phase, unit))
+        self.recording.operators.append(Operator(name, kind, in_half, flops, reads, writes, fusable, self.phase, unit))
 
 
 def _next_node() -> int:

@@ -136,19 +136,19 @@ def _forward_flops(costs: Costs) -> float:
 def _recorded(
     recipe: Recipe, variant: Variant, model: nn.Module, examples: int, tokens: int | None = None
 ) -> Recording:
-    half = _HALF.get(recipe.precision)
+    dtype = _HALF.get(recipe.precision)
     pure = variant == "half"
     module = copy.deepcopy(model)
 
     def build() -> tuple[nn.Module, dict[str, Tensor]]:
-        make_real(module, half if pure else None)
-        return module, batch(recipe, examples, tokens, half if pure else None)
+        make_real(module, dtype if pure else None)
+        return module, batch(recipe, examples, tokens, dtype if pure else None)
 
     as_the_authors = stack().transformers == PAPER_STACK.transformers and recipe.id in models.TRACED
     if as_the_authors and recipe.keeps_cache:
         config: Any = module.get_submodule("model").config
         config.use_cache = True  # transformers' default, which the authors keep
-    mixed = None if pure else half
+    mixed = None if pure else dtype
     with patched(*_patches(recipe, variant)):
         return record(build, recipe.layers, mixed, accelerate=as_the_authors and mixed is not None)
 
@@ -189,8 +189,8 @@ def _meta(recipe: Recipe, variant: Variant) -> nn.Module:
     return module
 
 
-def make_real(module: nn.Module, half: torch.dtype | None) -> None:
-    """Move a module from the meta device to the (fake) CPU, weights in `half` if given. Shared weights stay shared."""
+def make_real(module: nn.Module, dtype: torch.dtype | None) -> None:
+    """Move a module from the meta device to the (fake) CPU, weights in `dtype` if given. Shared weights stay shared."""
     moved: dict[int, Any] = {}
     for child in module.modules():
         for store in (child._parameters, child._buffers):
@@ -198,20 +198,20 @@ def make_real(module: nn.Module, half: torch.dtype | None) -> None:
                 if value is None:
                     continue
                 if id(value) not in moved:
-                    dtype = half if half and value.is_floating_point() else value.dtype
-                    real = torch.empty(value.shape, dtype=dtype)
+                    kept = dtype if dtype and value.is_floating_point() else value.dtype
+                    real = torch.empty(value.shape, dtype=kept)
                     is_weight = isinstance(value, nn.Parameter)
                     moved[id(value)] = nn.Parameter(real, value.requires_grad) if is_weight else real
                 store[name] = moved[id(value)]
 
 
-def batch(recipe: Recipe, examples: int, tokens: int | None, half: torch.dtype | None) -> dict[str, Tensor]:
+def batch(recipe: Recipe, examples: int, tokens: int | None, dtype: torch.dtype | None) -> dict[str, Tensor]:
     if isinstance(recipe.inputs, Text):
         shape = (examples, tokens or recipe.inputs.sequence)
         return {name: torch.empty(shape, dtype=torch.long) for name in ("input_ids", "labels")}
     size = recipe.inputs.size
     return {
-        "pixels": torch.empty(examples, 3, size, size, dtype=half),
+        "pixels": torch.empty(examples, 3, size, size, dtype=dtype),
         "labels": torch.empty(examples, dtype=torch.long),
     }
 
@@ -223,7 +223,7 @@ def _counted(recording: Recording) -> list[Costs]:
     for operator in recording.operators:
         costs, kind = found[operator.unit], operator.kind
         if kind not in ("memory", "weight_cast"):
-            kind += "/half" if operator.half else "/fp32"
+            kind += "/half" if operator.in_half else "/fp32"
         costs[f"{operator.phase}/{kind}/flops"] += operator.flops
         costs[f"{operator.phase}/{kind}/bytes"] += sum(operator.reads.values()) + sum(operator.writes.values())
         costs[f"{operator.phase}/{kind}/kernels"] += 1
