@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from .. import models
 from ..datafile import Count, CsvRow, Positive, read_csv, read_once
 from .gpus import paper_gpus
-from .settings import NAIVE
-from .tables import AtPlace, Cell, published_settings
+from .tables import AtPlace, Cell
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,7 @@ def measured_days() -> Mapping[tuple[str, str, int, str, str], MeasuredDays]:
 def measured(cell: Cell) -> MeasuredDays | None:
     """Return the fastest trial with a cell's settings: naive for Table 4; for Table 1, any reading of its row in
     Appendix J. Return an out-of-memory trial if none ran, and None if there is no trial."""
-    naive = cell.table == "4"
-    rows = [] if naive else [row for row in published_settings() if row.place == cell.place]
-    wanted = {NAIVE.id} if naive else {settings.id for row in rows for settings in row.readings()}
+    wanted = {settings.id for settings in cell.readings}
     found = [row for row in measured_days().values() if row.place == cell.place and row.settings in wanted]
     return min(found, key=lambda row: row.true_days or float("inf"), default=None)
 

@@ -23,7 +23,7 @@ from ..datafile import (
     read_once,
 )
 from .gpus import OfGpus, known_gpu, paper_gpus
-from .settings import SHARDINGS, Settings, Sharding
+from .settings import NAIVE, SHARDINGS, Settings, Sharding
 
 COUNTS = (1, 2, 4, 8)  # the numbers of GPUs in Tables 1 and 4
 TOLERANCE = 0.15  # relative, around the printed days; a run's default
@@ -60,6 +60,18 @@ class Cell(AtPlace):
     def printed(self) -> str:
         """Return the cell as the paper prints it."""
         return printed(self.state, self.days)
+
+    @property
+    def row(self) -> PublishedSettings | None:
+        """Return the row of Appendix J with its settings; None for Table 4, and where there is none."""
+        return None if self.table == "4" else settings_by_place().get(self.place)
+
+    @property
+    def readings(self) -> list[Settings]:
+        """Return the settings that it may have had: naive for Table 4, none without a row of Appendix J."""
+        if self.table == "4":
+            return [NAIVE]
+        return self.row.readings() if self.row else []
 
 
 def printed(state: State, days: int | None) -> str:

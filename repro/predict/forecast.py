@@ -12,7 +12,7 @@ from repro.formats import SECONDS_A_DAY, Interval
 from repro.machine.support import bf16_obstacle, compiles, fits_papers_hosts
 from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.settings import NAIVE, Settings, search_space
-from repro.paper.tables import Cell, PublishedSettings, settings_by_place
+from repro.paper.tables import Cell
 
 from .. import models
 from ..models.recipe import Recipe, sharing
@@ -178,8 +178,8 @@ def corrected(cell: Cell, stack: Traced = PAPER_STACK) -> Forecast:
     one ran. Where it is another than the fastest by true days, its days by that clock are 14 % off the printed ones on
     average, the other's 46 %.
     """
-    row = printed_row(cell)
-    found = _choices(cell, stack)
+    row, space = cell.row, cell.readings or search_space(cell.gpus)
+    found = [_at(cell, stack, settings) for settings in space]
     fitting = [each for each in found if row is None or each.micro_batch >= row.mbs]
     if row is None or not fitting:
         return ranked(found, by_authors=True)[0]
@@ -190,7 +190,7 @@ def corrected(cell: Cell, stack: Traced = PAPER_STACK) -> Forecast:
 @cache
 def as_printed(cell: Cell, stack: Traced) -> Forecast:
     """Predict the same with Appendix J's micro batch even where it does not fit here: the printed days are of it."""
-    found, row = corrected(cell, stack), printed_row(cell)
+    found, row = corrected(cell, stack), cell.row
     if row is None or found.micro_batch == row.mbs:
         return found
     return ranked((_at(cell, stack, settings, row.mbs) for settings in row.readings()), by_authors=True)[0]
@@ -199,17 +199,6 @@ def as_printed(cell: Cell, stack: Traced) -> Forecast:
 def best_of_search(cell: Cell, stack: Traced) -> Forecast:
     """Predict the fastest settings of the whole search for a cell of Table 1, by true days."""
     return ranked(_at(cell, stack, settings) for settings in search_space(cell.gpus))[0]
-
-
-def printed_row(cell: Cell) -> PublishedSettings | None:
-    """Return the row of Appendix J with a cell's settings; None for Table 4, and where there is none."""
-    return None if cell.table == "4" else settings_by_place().get(cell.place)
-
-
-def _choices(cell: Cell, stack: Traced) -> list[Forecast]:
-    """Predict the settings that a cell's own may be, each at the largest micro batch that fits."""
-    row, space = printed_row(cell), [NAIVE] if cell.table == "4" else search_space(cell.gpus)
-    return [_at(cell, stack, settings) for settings in (row.readings() if row else space)]
 
 
 @cache  # the search has the readings' settings too

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.measured_days import measured_days
 from repro.paper.settings import NAIVE, Settings
-from repro.paper.tables import Cell, Table, all_cells, published_settings
+from repro.paper.tables import Cell, Table, all_cells
 from repro.record import Record
 
 from ..models.recipe import Recipe
@@ -57,25 +57,19 @@ class Observation:
 
 def observations() -> list[Observation]:
     """Return every cell of Tables 1 and 4 that has days."""
-    rows = {row.place: row for row in published_settings()}
-    found = []
-    for cell in all_cells():
-        if cell.days is None:
-            continue
-        row = rows[cell.place]
-        naive = cell.table == "4"
-        found.append(
-            Observation(
-                cell,
-                cell.days,
-                recipe_of(cell.model),
-                Machine(paper_gpu(cell.gpu), cell.gpus),
-                (NAIVE,) if naive else tuple(row.readings()),
-                None if naive else row.mbs,
-                source=cell.source,
-            )
+    return [
+        Observation(
+            cell,
+            cell.days,
+            recipe_of(cell.model),
+            Machine(paper_gpu(cell.gpu), cell.gpus),
+            tuple(cell.readings),
+            cell.row.mbs if cell.row else None,
+            source=cell.source,
         )
-    return found
+        for cell in all_cells()
+        if cell.days is not None
+    ]
 
 
 def released(records: Iterable[Record]) -> list[Observation]:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from .. import models
 from ..console import UserError
 from ..paper.settings import NAIVE, Settings
-from ..paper.tables import AtPlace, Cell, PublishedSettings, all_cells, settings_by_place
+from ..paper.tables import AtPlace, Cell, PublishedSettings, all_cells
 from ..record import AsRun, BatchSearch, Derived, Record, Trial
 from ..steps import days_of_steps
 from . import archive
@@ -177,5 +177,4 @@ def _key(trial: Record | Trial) -> tuple[str, str, int, bool]:
 def _cell(cell: Cell, records: Sequence[Record], missing: int) -> ReleasedCell:
     ran = sorted({days for record in records if (days := record.derived.authors_days) is not None})
     fastest = tuple(record for record in records if ran and record.derived.authors_days == ran[0])
-    row = settings_by_place().get(cell.place) if cell.table == "1" else None
-    return ReleasedCell(*cell.place, cell, row, fastest, ran[1] if len(ran) > 1 else None, len(records), missing)
+    return ReleasedCell(*cell.place, cell, cell.row, fastest, ran[1] if len(ran) > 1 else None, len(records), missing)

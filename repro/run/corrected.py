@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ..formats import are, cell_text, counted, first, from_to, listing
 from ..paper.measured_days import measured
 from ..paper.tables import AtPlace, Cell, State, Table, cells, printed
-from ..predict.forecast import Forecast, best_of_search, corrected, printed_row
+from ..predict.forecast import Forecast, best_of_search, corrected
 from ..predict.traces import PAPER_STACK, Traced
 from ..record import BY_DAYS, DAYS, DEFAULT, Clock
 from .verdict import Verdict, Word
@@ -181,7 +181,7 @@ def _of_run(row: Corrected, verdict: Verdict | None, ran: str) -> Corrected:
 
 
 def _cell(cell: Cell, by: Clock, stack: Traced, fastest: bool) -> Corrected:
-    found, row, trial = corrected(cell, stack), printed_row(cell), measured(cell)
+    found, row, trial = corrected(cell, stack), cell.row, measured(cell)
     days = found.days if by == "true" else found.authors_interval
     best = _faster(cell, found, stack, by) if fastest else None
     return Corrected(
