@@ -187,15 +187,6 @@ def corrected(cell: Cell, stack: Traced = PAPER_STACK) -> Forecast:
     return ranked(printed, by_authors=True)[0]
 
 
-@cache
-def as_printed(cell: Cell, stack: Traced) -> Forecast:
-    """Predict the same with Appendix J's micro batch even where it does not fit here: the printed days are of it."""
-    found, row = corrected(cell, stack), cell.row
-    if row is None or found.micro_batch == row.mbs:
-        return found
-    return ranked((_at(cell, stack, settings, row.mbs) for settings in row.readings()), by_authors=True)[0]
-
-
 def best_of_search(cell: Cell, stack: Traced) -> Forecast:
     """Predict the fastest settings of the whole search for a cell of Table 1, by true days."""
     return ranked(_at(cell, stack, settings) for settings in search_space(cell.gpus))[0]
@@ -220,8 +211,11 @@ def implied_true_days(cell: Cell, printed_days: float, stack: Traced = PAPER_STA
 
 @cache
 def _printed_step(cell: Cell, stack: Traced) -> TimedStep | None:
-    """Return the training step of `as_printed`; None if nothing is predicted to train."""
-    found, fitted = as_printed(cell, stack), fitted_constants()[EVERYTHING]
+    """Return the training step of the paper's own choice, with Appendix J's micro batch even where it does not fit
+    here: the printed days are of it. None if nothing is predicted to train."""
+    found, row, fitted = corrected(cell, stack), cell.row, fitted_constants()[EVERYTHING]
+    if row is not None and found.micro_batch != row.mbs:
+        found = ranked((_at(cell, stack, settings, row.mbs) for settings in row.readings()), by_authors=True)[0]
     if not found.feasible:
         return None
     return step_model(recipe_of(cell.model), found.machine, found.settings, fitted, stack).step(found.micro_batch)
