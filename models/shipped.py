@@ -52,8 +52,3 @@ def recipe(id: str) -> Recipe:
     found = description(of_popular(id, Fields()))
     assert found is not None
     return found.recipe("paper")
-
-
-def traced_as(recipe: Recipe, asked: Specification | None) -> str | None:
-    """Return the id under which the traces of a recipe are shipped; None where they are not."""
-    return name_of(asked) if asked is not None and recipe.scale == "paper" else None

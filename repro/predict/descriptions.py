@@ -112,9 +112,8 @@ def trace_of(recipe: Recipe, variant: Variant) -> Trace:
     folder = _folder(recipe)
     if not _traces(folder):
         _make(recipe, folder)
-    known = {each: trace for (_, _, each), trace in load(stack(recipe), folder).items()}
-    candidates: tuple[Variant, ...] = (variant, "custom")
-    return next(known[each] for each in candidates if each in known)
+    id, scale, _ = next(iter(load(stack(recipe), folder)))  # of a recipe with another length, perhaps
+    return find(id, variant, stack(recipe), scale, folder)
 
 
 def _decoder(recipe: Recipe) -> Decoder | None:
@@ -127,7 +126,8 @@ def _decoder(recipe: Recipe) -> Decoder | None:
 
 def _shipped(recipe: Recipe) -> str | None:
     """Return the id under which the traces of a popular model are shipped; None of another model."""
-    return shipped_models.traced_as(recipe, custom.specification_of(recipe.id))
+    asked = custom.specification_of(recipe.id)
+    return shipped_models.name_of(asked) if asked is not None and recipe.scale == "paper" else None
 
 
 def is_traced(recipe: Recipe) -> bool:
