@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +16,7 @@ from repro.measure.launcher import ForkServer
 from repro.models.recipe import Scale
 from repro.predict import traces
 from repro.predict.traces import Traced
-from tests.command_line import PATIENCE, ROOT
+from tests.command_line import PATIENCE
 
 InRank = Callable[..., Any]
 
@@ -203,12 +200,3 @@ def test_broken_traces_are_reported_with_the_way_out(tmp_path: Path) -> None:
         traces.load(broken, tmp_path)
     with pytest.raises(UserError, match=r"no traces; restore it, or in a checkout"):
         traces.nearest({}, tmp_path / "empty")
-
-
-def test_the_tool_that_traces_refuses_a_torch_without_custom_operators(tmp_path: Path) -> None:
-    (tmp_path / "torch-2.3.1.dist-info").mkdir()
-    (tmp_path / "torch-2.3.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.3.1\n")
-    command, path = [sys.executable, "-m", "tools.traces"], f"{tmp_path}:{ROOT}"
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
-    assert done.returncode != 0
-    assert done.stderr == "tracing needs torch 2.4 or newer, this is 2.3.1\n"
