@@ -158,6 +158,13 @@ def timm_model(name: str, arguments: dict[str, Any], custom_kernels: bool) -> nn
     return ImageClassification(timm.create_model(name, pretrained=False, **arguments))
 
 
+def build(specification: Specification, config: dict[str, Any], attention: str) -> nn.Module:
+    """Build the model of a configuration, or of a name of timm with arguments, with an implementation of attention."""
+    if specification.source == "timm":
+        return timm_model(specification.place, config, attention != "eager")
+    return transformers_model(config, attention)
+
+
 def check_timm_name(name: str, text: str) -> None:
     """Raise UserError for a name that timm does not know, with the nearest names."""
     import timm

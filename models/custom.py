@@ -279,7 +279,4 @@ def _build(specification: Specification, described: Described, custom_kernels: b
             raise UserError(f"{specification.place} changed after the command began: run it again")
         return recipe.build(custom_kernels, attention)
     assert described.config is not None
-    if specification.source == "timm":
-        return configured.timm_model(specification.place, described.config, custom_kernels)
-    chosen = described.attention if custom_kernels else "eager"
-    return configured.transformers_model(described.config, chosen)
+    return configured.build(specification, described.config, described.attention if custom_kernels else "eager")

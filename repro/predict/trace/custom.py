@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from operator import mul
@@ -107,7 +107,7 @@ def _described(
     if given.image_size is not None:
         config = config | {"img_size" if asked.source == "timm" else "image_size": given.image_size}
     family = config["model_type"] if asked.source == "transformers" else asked.place.partition(".")[0]
-    make = _maker(asked, config)
+    make = partial(configured.build, asked, config)
     naive = _on_meta(asked, make, "eager")
     inputs = _inputs(asked, naive, config)
     recipe = Recipe(
@@ -128,13 +128,6 @@ def _described(
     completed = _completed(asked, recipe, naive, _on_meta(asked, make, attention))
     built = str(configured.head(config, asked.text)) if of_transformers else ""
     return replace(completed, attention=attention, config=config, built=built)
-
-
-def _maker(asked: Specification, config: dict[str, Any]) -> Callable[[str], nn.Module]:
-    """Return a function that builds the model with an implementation of attention."""
-    if asked.source == "transformers":
-        return partial(configured.transformers_model, config)
-    return lambda attention: configured.timm_model(asked.place, config, attention != "eager")
 
 
 def _on_meta(asked: Specification, make: Any, attention: str) -> nn.Module:
