@@ -13,6 +13,7 @@ from repro.commands.devices import parse_gpus
 from repro.console import UserError
 from repro.machine.devices import Device, mask
 from repro.machine.host import host
+from repro.models.recipe import Precision
 from repro.paper.gpus import AMD, GENERATIONS, CustomGpu, Gpu, catalogue, find, peak_flops
 from repro.paper.tables import cells
 from repro.predict.fits import EVERYTHING, fitted_constants
@@ -138,6 +139,8 @@ def test_a_gpu_is_found_by_our_name_and_by_the_papers() -> None:
     assert name_of("a100") == name_of("A100 80 GB") == "A100 80 GB"
     assert name_of("A6000") == "RTX A6000"
     assert name_of("H100") == "H100 SXM"
+    assert name_of("a100 80gb") == "A100 80 GB"
+    assert name_of("RTX4090") == name_of("NVIDIA GeForce RTX 4090") == "RTX 4090"
 
 
 @pytest.mark.parametrize(
@@ -177,24 +180,22 @@ def test_an_unknown_gpu_is_called_unknown() -> None:
 # --- Peaks ---
 
 
-def test_a_peak_is_in_flop_per_second() -> None:
-    assert peak_flops(GPUS["A100 80 GB"], "fp16", tf32=False) == 312e12
-    assert peak_flops(GPUS["A100 80 GB"], "bf16", tf32=True) == 312e12
-
-
-def test_tf32_raises_the_fp32_peak_on_ampere_and_newer() -> None:
-    a100 = GPUS["A100 80 GB"]
-    assert [peak_flops(a100, "fp32", tf32) for tf32 in (False, True)] == [19.5e12, 156e12]
-
-
-def test_tf32_changes_nothing_on_volta_and_turing() -> None:
-    assert peak_flops(GPUS["V100 16 GB"], "fp32", tf32=True) == 15.7e12
-    assert peak_flops(GPUS["T4"], "fp32", tf32=True) == 8.1e12
-
-
-def test_what_is_not_known_has_no_peak() -> None:
-    assert peak_flops(GPUS["T4"], "bf16", tf32=False) is None
-    assert peak_flops(None, "fp16", tf32=False) is None
+@pytest.mark.parametrize(
+    ("name", "precision", "without_tf32", "with_tf32"),
+    [
+        ("A100 80 GB", "bf16", 312e12, 312e12),
+        ("A100 80 GB", "fp32", 19.5e12, 156e12),
+        ("V100 16 GB", "fp32", 15.7e12, 15.7e12),
+        ("T4", "fp32", 8.1e12, 8.1e12),
+        ("T4", "bf16", None, None),
+        ("", "fp16", None, None),
+    ],
+)
+def test_tf32_raises_the_fp32_peak_alone_on_ampere_and_newer(
+    name: str, precision: Precision, without_tf32: float | None, with_tf32: float | None
+) -> None:
+    peaks = [peak_flops(GPUS.get(name), precision, tf32) for tf32 in (False, True)]
+    assert peaks == [without_tf32, with_tf32]
 
 
 # --- Which GPUs are visible ---
@@ -297,11 +298,6 @@ def test_gpus_that_no_machine_has_are_reported_before_what_this_one_lacks(text: 
 def test_asking_for_a_gpu_where_none_is_visible_says_what_to_check(text: str) -> None:
     with pytest.raises(UserError, match="no GPU is visible here; check nvidia-smi and CUDA_VISIBLE_DEVICES"):
         parse_gpus(text, available=0)
-
-
-def test_people_may_write_80gb_and_80_gb() -> None:
-    assert find("a100 80gb") == find("A100 80 GB") == find("A100")
-    assert find("RTX4090") == find("NVIDIA GeForce RTX 4090")
 
 
 # --- A GPU of one's own ---

@@ -298,18 +298,6 @@ def test_compiled_pythia_attends_causally_without_a_mask(in_ranks: InRanks) -> N
     assert calls == [{"mask": False, "causal": True}] * 2
 
 
-def test_vit_has_the_authors_dropout_and_no_other(in_ranks: InRanks) -> None:
-    """timm's own `drop1`, after a feed-forward's activation, is none of the authors' model's."""
-    [found] = in_ranks("dropouts", recipe="vit")
-    assert found == {
-        "pos_drop": 0.1,
-        "proj_drop": 0.1,
-        "drop2": 0.1,
-        "attn_drop": 0.0,
-        "head_drop": 0.0,
-    }
-
-
 @pytest.mark.parametrize(
     ("recipe", "shape"),
     [

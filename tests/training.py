@@ -462,12 +462,6 @@ def compiled_attention(rank: Rank, recipe: str) -> list[dict[str, Any]]:
     return calls
 
 
-def dropouts(rank: Rank, recipe: str) -> dict[str, float]:
-    """The dropout probabilities of the tiny recipe, by the dropout's own name."""
-    module = models.find(recipe, "tiny").build(True, "sdpa")
-    return {name.split(".")[-1]: child.p for name, child in module.named_modules() if isinstance(child, nn.Dropout)}
-
-
 def built_as(rank: Rank, recipe: str) -> dict[str, Any]:
     """Of a tiny language model what no count of weights or FLOPs tells, and what it returns beside loss and logits when
     it trains; `rotated` is how much of a head is."""
