@@ -515,11 +515,11 @@ MUTANTS = {
         "return 1.0",
         "tests/test_predict_time.py -k 'settings_exchange or perfect_rates'",
     ),
-    "layers-gathered-once": Mutant(
+    "latency-of-each-collective": Mutant(
         "repro/predict/time.py",
-        "return 2 * self.trace.parameters - kept",
-        "return self.trace.parameters - kept",
-        "tests/test_predict_time.py -k settings_exchange",
+        "self._collectives * self.machine.latency",
+        "self.machine.latency",
+        "tests/test_predict_time.py -k 'settings_exchange or perfect_rates'",
     ),
     "gradients-in-half": Mutant(
         "repro/predict/time.py",

@@ -16,7 +16,7 @@ from repro.paper.tables import COUNTS, cells
 from repro.predict import fits, traces
 from repro.predict.constants import CANDIDATES, Rates
 from repro.predict.forecast import forecast, search
-from repro.predict.hardware import Machine, gpu_named
+from repro.predict.hardware import Machine, Probed, gpu_named
 from repro.predict.memory import variant_of
 from repro.predict.time import Step, StepModel, stretches
 
@@ -177,22 +177,22 @@ PLAIN = Rates(eager_hbm=1.0, host=1.0)
 
 
 @pytest.mark.parametrize(
-    ("settings", "sent", "offloaded", "adam", "gathered"),
-    [  # bytes a weight that a ring sends, bytes to and from the host, Adam's, new weights'
-        ("free_lunch", 8, 0, 100, 0),
-        ("free_lunch+zero_1", 4, 0, 30, 2),
-        ("free_lunch+zero_2", 4, 0, 30, 2),
-        ("free_lunch+zero_3", 6, 0, 30, 0),
-        ("free_lunch+fsdp_2", 4, 0, 100, 0),
-        ("free_lunch+fsdp_3", 6, 0, 100, 0),
-        ("free_lunch+zero_1+offloading", 4, 2, 30, 2),
-        ("free_lunch+zero_3+offloading", 6, 6, 30, 0),
-        ("free_lunch+fsdp_2+offloading", 4, 8, 100, 0),
-        ("free_lunch+fsdp_3+offloading", 6, 12, 100, 0),
+    ("settings", "sent", "exchanges", "offloaded", "adam", "gathered"),
+    [  # bytes a weight that a ring sends, exchanges of 17 units, bytes to and from the host, Adam's, new weights'
+        ("free_lunch", 8, 1, 0, 100, 0),
+        ("free_lunch+zero_1", 4, 1, 0, 30, 2),
+        ("free_lunch+zero_2", 4, 1, 0, 30, 2),
+        ("free_lunch+zero_3", 6, 51, 0, 30, 0),
+        ("free_lunch+fsdp_2", 4, 34, 0, 100, 0),
+        ("free_lunch+fsdp_3", 6, 50, 0, 100, 0),
+        ("free_lunch+zero_1+offloading", 4, 1, 2, 30, 2),
+        ("free_lunch+zero_3+offloading", 6, 51, 6, 30, 0),
+        ("free_lunch+fsdp_2+offloading", 4, 34, 8, 100, 0),
+        ("free_lunch+fsdp_3+offloading", 6, 50, 12, 100, 0),
     ],
 )
 def test_what_settings_exchange_offload_and_update_of_each_weight(
-    settings: str, sent: int, offloaded: int, adam: int, gathered: int
+    settings: str, sent: int, exchanges: int, offloaded: int, adam: int, gathered: int
 ) -> None:
     recipe, wanted = models.find("pythia-1b"), Settings.parse(settings)
     trace = traces.find(recipe.id, variant_of(wanted))
@@ -205,6 +205,13 @@ def test_what_settings_exchange_offload_and_update_of_each_weight(
     held = share if wanted.stage else trace.parameters
     updated = 2 * share / 32e9 if wanted.offloading else held * adam / 2039e9
     assert found.update == pytest.approx(updated + gathered * ring / 25e9)
+
+    probed = Probed(*(1e18,) * 6, launch=5e-6, ring=25e9, latency=None)
+    quick, slow = (
+        step(recipe, trace, wanted, replace(TWO_NODES, probed=replace(probed, latency=latency)), 1, PLAIN)
+        for latency in (None, 1e-4)
+    )
+    assert slow.communication - quick.communication == pytest.approx(exchanges * 1e-4 * 128)
 
 
 def test_a_gpu_of_several_nodes_has_the_share_that_as_many_of_one_have(fitted: fits.Constants) -> None:

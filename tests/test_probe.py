@@ -26,7 +26,7 @@ from repro.predict.traces import PAPER_STACK
 from tests.command_line import PATIENCE, ROOT, answer, process, refusal, repro, started
 
 InRanks = Callable[..., list[Any]]
-PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10, launch=3e-6, ring=1e9)
+PROBED = Probed(fp32=5e10, tf32=None, fp16=2e9, bf16=1e11, copy=1e10, host=1e10, launch=3e-6, ring=1e9, latency=2e-4)
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,9 @@ def test_products_copies_launches_and_exchanges_are_measured(probes: Path) -> No
     for count, row in found["counts"].items():
         assert all(row[name] > 0 for name in ("fp32", "fp16", "bf16", "copy", "host", "launch"))
         assert row["tf32"] is None
-        assert (row["ring"] is None) == (count == "1")
+        assert (row["ring"] is None) == (row["latency"] is None) == (count == "1")
     pair = found["counts"]["2"]
+    assert 1e-6 < pair["latency"] < 0.1
     assert 1e6 < pair["ring"] < pair["copy"]
 
 
@@ -66,6 +67,7 @@ def test_what_is_measured_is_computed_a_second(in_ranks: InRanks) -> None:
             "memory": None,
             "launch": 2 / 800,  # 200 forward, and 600 backward
             "ring": 2**24 / 2,  # each of two sends half of it, twice
+            "latency": 2.0,  # the mean of both kinds
         }
 
 
@@ -76,7 +78,7 @@ def test_a_gpus_host_memory_and_arithmetics_are_measured_too(in_ranks: InRanks, 
     assert (found["fp32"], found["fp16"], found["copy"]) == (512**3, 512**3, 2**26)
     assert found["tf32"] == found["bf16"] == (512**3 if ampere else None)
     assert (found["host"], found["memory"], output["pinned"]) == (2**25, 7, 1)
-    assert found["ring"] is None
+    assert (found["ring"], found["latency"]) == (None, None)
     assert output["tf32"] == [False, ampere, False, False], "as each product is asked for"
 
 
@@ -186,7 +188,9 @@ def test_a_server_that_is_killed_while_it_probes_is_one_clear_line(tmp_path: Pat
 def test_what_was_measured_never_beats_the_data_sheet() -> None:
     gpu = find("A100")
     assert gpu is not None
-    dream = Probed(fp32=1e18, tf32=1e18, fp16=1e18, bf16=1e18, copy=1e18, host=1e18, launch=3e-6, ring=1e18)
+    dream = Probed(
+        fp32=1e18, tf32=1e18, fp16=1e18, bf16=1e18, copy=1e18, host=1e18, launch=3e-6, ring=1e18, latency=1e-4
+    )
     machine = Machine(gpu, 1, probed=dream)
     assert machine.peak("fp16", False) == gpu.fp16_tflops * 1e12  # type: ignore[operator]
     assert machine.bandwidth == gpu.bandwidth_gb_s * 1e9  # type: ignore[operator]

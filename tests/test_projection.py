@@ -297,8 +297,8 @@ def test_a_projected_micro_batch_leaves_room_for_connecting_devices() -> None:
 
 def test_processes_of_a_cpu_are_projected_by_the_probes_of_each_number() -> None:
     """Two share the cores: each computes at half the speed."""
-    alone = Probed(1e11, None, 1e11, 1e11, copy=1e10, host=1e10, launch=1e-6, ring=None)
-    shared = Probed(5e10, None, 5e10, 5e10, copy=5e9, host=1e10, launch=2e-6, ring=1e9)
+    alone = Probed(1e11, None, 1e11, 1e11, copy=1e10, host=1e10, launch=1e-6, ring=None, latency=0.0)
+    shared = Probed(5e10, None, 5e10, 5e10, copy=5e9, host=1e10, launch=2e-6, ring=1e9, latency=0.0)
     probes = Probes("cpu", 2**33, None, {1: alone, 2: shared}, 1.0)
     base = record("vit", "naive", 1.0, gpu="cpu", count=1, scale="tiny", micro_batch=8)
     found = multiplied(base, 2, probes)
@@ -392,7 +392,7 @@ def test_communication_takes_the_link_measured_here_unless_it_is_a_bridge(
     def seconds(ring: float | None) -> float:
         known = find(gpu)
         assert known is not None
-        probe = Probed(*(1e14,) * 4, copy=1e12, host=1e10, launch=1e-5, ring=ring)
+        probe = Probed(*(1e14,) * 4, copy=1e12, host=1e10, launch=1e-5, ring=ring, latency=0.0)
         links = Probes(known.name, 80 * 2**30, known.compute_capability, {probed: probe}, 1.0)
         one = projected("pythia-1b", "free_lunch+zero_1", 10.0, count=count)
         found = Projection(known, links if ring else None).complete(one, known)

@@ -833,19 +833,24 @@ def image_file(rank: Rank, folder: str, images: int) -> dict[str, Any]:
 
 
 def probed(rank: Rank, capability: tuple[int, int] | None = None) -> dict[str, Any]:
-    """What is computed where every probe takes 2 s; on this CPU or, with a compute capability, on a GPU that it stands
-    in for, with 7 bytes of memory."""
+    """What is computed where every probe takes 2 s, and a small exchange now and then nothing, else 1 s or 3 s by its
+    kind; on this CPU or, with a compute capability, on a GPU that it stands in for, with 7 bytes of memory."""
     exchanging: list[bool] = []
     tf32: list[bool] = []
     pinned: list[bool] = []
     backward_passes: list[bool] = []
-    ones = torch.ones
+    small, ones = itertools.count(), torch.ones
 
     def best(rank: Rank, work: Callable[[], object], exchanges: bool = False) -> float:
         work()
         exchanging.append(exchanges)
         tf32.append(torch.backends.cuda.matmul.allow_tf32)
         return 2.0
+
+    def exchanged(device: torch.device, work: Callable[[], object]) -> float:
+        work()
+        number = next(small)
+        return 0.0 if number % 50 < 10 else 1.0 if number < 50 else 3.0
 
     def allocated(*size: Any, pin_memory: bool = False, **named: Any) -> torch.Tensor:
         pinned.append(pin_memory)
@@ -859,7 +864,7 @@ def probed(rank: Rank, capability: tuple[int, int] | None = None) -> dict[str, A
 
     tensor.backward = counted
     patched, cuda, where = probes, torch.cuda, rank  # type: Any, Any, Any
-    patched._best = best
+    patched._best, patched.synchronised = best, exchanged
     if capability is not None:
         torch.ones = allocated  # type: ignore[assignment]
         cuda.get_device_capability = lambda: tuple(capability)

@@ -81,4 +81,5 @@ def _people(row: dict[str, Any]) -> dict[str, Any]:
         "host GB/s": scaled("host", 1e-9),
         "launch us": scaled("launch", 1e6),
         "all-reduce GB/s": scaled("ring", 1e-9),
+        "smallest us": scaled("latency", 1e6),
     }

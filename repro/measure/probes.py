@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ _BEYOND_CACHES = 1 << 30
 _EXCHANGED = {"cuda": 1 << 28, "cpu": 1 << 24}
 _KERNELS = 200
 _TIMES, _SECONDS = 7, 0.1  # of each probe, at least, to outlast short use of a core by another process
+_SMALL_TIMES = 50
 _ARITHMETICS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -35,7 +37,8 @@ def _speeds(rank: Rank) -> dict[str, float | None]:
     """Return measured speeds of this machine, None for what the device lacks. By arithmetic: FLOP/s of matrix products.
     `copy`: bytes/s that a copy reads and writes. `launch`: seconds that a kernel adds to an eager forward and backward
     pass. `host`: bytes/s between device and host. `memory`: bytes that torch can use of a GPU. With several ranks,
-    `ring`: bytes/s that each sends in a ring's all-reduce."""
+    `ring`: bytes/s that each sends in a ring's all-reduce; `latency`: seconds of the smallest all-gather or
+    reduce-scatter."""
     found: dict[str, float | None] = {name: _product(rank, name) for name in _ARITHMETICS}
     size = _BYTES[rank.device.type]
     source = torch.ones(size, dtype=torch.uint8, device=rank.device)
@@ -47,12 +50,20 @@ def _speeds(rank: Rank) -> dict[str, float | None]:
         found["host"] = size / _best(rank, lambda: target.copy_(pinned, non_blocking=True))
         found["memory"] = float(torch.cuda.get_device_properties(rank.device).total_memory)
     found["launch"] = _launch(rank)
-    found["ring"] = None
+    found["ring"] = found["latency"] = None
     if rank.world > 1:
         rank.join()
         many = torch.ones(_EXCHANGED[rank.device.type] // 4, device=rank.device)
+        one, gathered = torch.ones(1, device=rank.device), torch.ones(rank.world, device=rank.device)
         sent = 2 * (rank.world - 1) / rank.world * many.nbytes
         found["ring"] = sent / _best(rank, lambda: dist.all_reduce(many), exchanges=True)
+        exchanges = (
+            lambda: dist.all_gather_into_tensor(gathered, one),
+            lambda: dist.reduce_scatter_tensor(one, gathered),
+        )
+        found["latency"] = fmean(
+            median(synchronised(rank.device, each) for _ in range(_SMALL_TIMES)) for each in exchanges
+        )
     return found
 
 

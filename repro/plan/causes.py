@@ -23,8 +23,8 @@ from .took import Cause
 # The CPUs that people train on by mistake: 2 cores (results/searches-2-cores), and what is taken for two sockets of a
 # server with matrix units.
 _CPUS = (
-    Probed(9e10, None, 9e10, 2e11, copy=2e10, host=2e10, launch=3e-6, ring=None),
-    Probed(3e12, None, 1e13, 1e13, copy=3e11, host=3e11, launch=3e-6, ring=None),
+    Probed(9e10, None, 9e10, 2e11, copy=2e10, host=2e10, launch=3e-6, ring=None, latency=None),
+    Probed(3e12, None, 1e13, 1e13, copy=3e11, host=3e11, launch=3e-6, ring=None, latency=None),
 )
 _AUTOCAST_MOVED = 0.75  # of fp32's bytes, by other operators than products: repro/predict/parts.py
 

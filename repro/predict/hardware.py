@@ -35,7 +35,7 @@ _Measured = Annotated[float, Meta(ge=SMALLEST, le=LARGEST)]
 @dataclass(frozen=True)
 class Probed:
     """Measurements by probes, see repro.measure.probes: FLOP/s of matrix products; bytes/s of copies, of copies to the
-    host, and of a ring between devices; seconds of an almost empty kernel."""
+    host, and of a ring between devices; seconds of an almost empty kernel and of the smallest exchange of shards."""
 
     fp32: _Measured
     tf32: _Measured | None
@@ -45,6 +45,7 @@ class Probed:
     host: _Measured
     launch: _Measured
     ring: _Measured | None
+    latency: _Measured | None
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,11 @@ class Machine:
             return self._nvlink
         pcie = _lower(self.host_bytes, self._pcie)
         return min(self.network, pcie) if self.link == "network" else pcie  # what leaves a node passes its PCIe
+
+    @property
+    def latency(self) -> float:
+        """Return the seconds of the smallest exchange; 0 if not measured: the paper's cells do not show it."""
+        return (self.probed.latency or 0.0) if self.probed else 0.0
 
     @cached_property
     def host_bytes(self) -> float:

@@ -205,7 +205,7 @@ class StepModel:
         """Return the seconds of communication in a micro-step that reduces. The backward pass hides none of it."""
         if self.machine.world == 1:
             return 0.0
-        return self._exchanged / _link(self.machine, self.rates)
+        return self._exchanged / _link(self.machine, self.rates) + self._collectives * self.machine.latency
 
     def update(self) -> float:
         """Return the seconds of Adam on this GPU's share, and of exchanging new weights where only states are sharded.
@@ -296,6 +296,15 @@ class StepModel:
         once."""
         kept = self.trace.rest.cost("parameters").fixed if self.settings.library == "fsdp" else 0.0
         return 2 * self.trace.parameters - kept
+
+    @property
+    def _collectives(self) -> float:
+        """Return the number of collectives in a micro-step: one for all gradients or, if units are sharded separately,
+        one reduction and one or two gathers for each unit."""
+        fsdp, layers = self.settings.library == "fsdp", sum(part.units for part in self.trace.layers)
+        if self.settings.stage == 3:
+            return 3.0 * layers + (2.0 if fsdp else 3.0)
+        return 2.0 * (1 + layers) if fsdp else 1.0
 
     @property
     def _offloaded(self) -> float:

@@ -104,5 +104,5 @@ def _slowest(ranks: Sequence[dict[str, float | None]]) -> Probed:
     found: dict[str, float | None] = {}
     for key in ranks[0]:
         values = [value for rank in ranks if (value := rank[key]) is not None]
-        found[key] = (max if key == "launch" else min)(values) if values else None
+        found[key] = (max if key in ("launch", "latency") else min)(values) if values else None
     return Probed(**found)  # type: ignore[arg-type]
