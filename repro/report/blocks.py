@@ -109,16 +109,14 @@ class Grid:
 
 @dataclass(frozen=True)
 class Row:
-    """A datum of a chart. `y` is a group or a number, `x` a number or a column; `label` stands beside its mark, `note`
-    says what it is the value of, and `low` and `high` are its bounds."""
+    """A datum of a chart. `y` is a group or a number, `x` a number or a column; `label` stands beside its mark, and
+    `note` says what it is the value of."""
 
     y: str | float
     series: str
     x: str | float
     label: str = ""
     note: str = ""
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -146,8 +144,6 @@ class Panel:
                 self.x or "machine": row.x,
                 "label": row.label or None,
                 "of": row.note or None,
-                "from": row.low,
-                "to": row.high,
             }
             for row in self.rows
         ]

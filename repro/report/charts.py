@@ -61,7 +61,6 @@ _LOOKS = {
     "closed form": 0,
     "data sheet": 0,
     "people": 0,
-    "answers": 0,
     "Hours": 5,
     "Days": 2,
     "Weeks": 4,
@@ -184,7 +183,7 @@ def _cut(name: str) -> str:
 
 def _values(panel: Panel, left: float, right: float) -> Scale:
     """Return the scale of the value axis, logarithmic for a wide range."""
-    found = [float(value) for row in panel.rows for value in (row.x, row.low, row.high) if value is not None]
+    found = [float(row.x) for row in panel.rows]
     found += [panel.reference[0]] if panel.reference else []
     low, high = min(found), max(found)
     if low > 0 and high / low > _LOG_BEYOND:
@@ -210,12 +209,9 @@ def _dots(panel: Panel) -> _Drawn:
             rows = [row for row in panel.rows if (str(row.y), row.series) == (group, series)]
             below = at * tall + 4 + _LANE * (lane + 0.5)
             for row in rows:
-                value = float(row.x)
-                if row.low is not None and row.high is not None and row.low < row.high:
-                    drawn.append(_line((scale(row.low), below), (scale(row.high), below), f"c{look[series]} span"))
-                drawn.append(_mark(look[series], scale(value), below))
+                drawn.append(_mark(look[series], scale(float(row.x)), below))
                 if row.label:
-                    drawn.append(_text(scale(value) + 7, below + 4, row.label, "start"))
+                    drawn.append(_text(scale(float(row.x)) + 7, below + 4, row.label, "start"))
             if len(rows) > 1:
                 mean, means = scale(fmean(float(row.x) for row in rows)), True
                 drawn.append(_line((mean, below - 6), (mean, below + 6), "mean"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..survey import shares
 from ..survey.counts import BASE, FEW, Answers
 from ..survey.questions import NOT_AVAILABLE, gpus
-from ..survey.shares import Compared, Counts
+from ..survey.shares import Counts
 from ..survey.training import CALLED, LEVELS, Reach
 from .blocks import Figure, Origin, Panel, Row
 
@@ -16,10 +16,8 @@ PAGE = "survey.html"
 
 def figures(answers: Answers, reached: Sequence[Reach]) -> list[Figure]:
     """Return the figures that have something to show."""
-    people = f"answers of {answers.number} people"
     every = [
-        _training(reached, people),
-        _shares(shares.compared(answers), people),
+        _training(reached, f"answers of {answers.number} people"),
         Figure(
             "1",
             "How long one may use N GPUs",
@@ -55,20 +53,6 @@ def _training(reached: Sequence[Reach], people: str) -> Figure:
         f"with the free lunch, and besides these with all methods. A number below {BASE} is in the next bar."
     )
     return Figure("", "Who can train what", says, [panel] if rows else [])
-
-
-def _shares(found: Sequence[Compared], people: str) -> Figure:
-    """Return the figure of the shares beside the paper's."""
-    rows = []
-    for each in found:
-        if each.value is not None and each.claim != "survey-data-center":
-            rows += [
-                Row(each.what, series, share.value, low=share.low, high=share.high)
-                for series, share in (("answers", each.value), ("paper", each.paper))
-            ]
-    panel = Panel("answered", "Shares", "dots", "share", "% of who answered", rows, f"{people}; section 2, figure 8")
-    says = "Each share with its 95 % interval, and the paper's with the bounds of its rounding."
-    return Figure("", "Shares of section 2 beside the paper's", says, [panel] if rows else [])
 
 
 def _availability(found: Counts) -> Panel | None:
