@@ -269,7 +269,8 @@ def _of_transformers(text: str, path: Path, given: Fields) -> Specification:
         timms = config.get("architecture") if isinstance(config, dict) else None
         hint = f"; it is timm's: name it as timm:{timms}" if isinstance(timms, str) else ""
         raise UserError(f"{text}: {file} has no model_type, as every transformers configuration has{hint}")
-    return _configured(text, file, config, given)
+    name = given.name or (file.absolute().parent.name if file.name == "config.json" else file.stem)
+    return Specification(text, "transformers", str(file.absolute()), replace(given, name=name), config=config)
 
 
 def of_popular(id: str, given: Fields) -> Specification:
@@ -302,11 +303,6 @@ def _of_decoder(text: str, rest: str, given: Fields) -> Specification:
     return Specification(text, "transformers", "decoder", replace(given, name=given.name or "decoder"), config=config)
 
 
-def _configured(text: str, file: Path, config: dict[str, Any], given: Fields) -> Specification:
-    name = given.name or (file.absolute().parent.name if file.name == "config.json" else file.stem)
-    return Specification(text, "transformers", str(file.absolute()), replace(given, name=name), config=config)
-
-
 def of_the_model(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration, with those of its parts, without the keys that are not the model's."""
     return {
@@ -333,46 +329,32 @@ def _is_part(key: str, found: Any) -> bool:
 
 
 def _of_toml(text: str, given: Fields) -> Specification:
-    """Return the specification of a TOML file: the keys or the fields, and `model` as on the command line, or a table
-    `config`."""
+    """Return the specification of a TOML file: the keys or the fields, and `model` as on the command line."""
     path = Path(os.path.expanduser(text))
     found = read_toml(path, "model", "a model's fields")
     known = {each.name: each.name for each in fields(Fields)} | {key: name for key, (name, _) in KEYS.items()}
     for key in found:
-        if key not in (*known, "model", "config"):
-            meant = suggest_names(key, (*known, "model", "config"))
-            hint = f"did you mean {' or '.join(meant)}?" if meant else f"expected model, config, {', '.join(known)}"
+        if key not in (*known, "model"):
+            meant = suggest_names(key, (*known, "model"))
+            hint = f"did you mean {' or '.join(meant)}?" if meant else f"expected model, {', '.join(known)}"
             raise UserError(f"{path}: unknown key {key}; {hint}")
     plain = {known[key]: number for key, number in found.items() if key in known}
     for name in ("tokens", "images", "dataset_size"):
         if isinstance(plain.get(name), str):
             plain[name] = formats.amount(plain[name], f"{path}: {name}")
     there = table(Fields, plain, str(path))
-    wanted, config = found.get("model"), found.get("config")
-    if (wanted is None) == (config is None):
-        raise UserError(
-            f'{path}: expected one of model = "hf:config.json" (or timm:NAME, FILE.py) and a table [config]'
-        )
-    if config is not None:
-        if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-            raise UserError(f"{path}: [config] has no model_type, as every transformers configuration has")
-        try:
-            json.dumps(config)
-        except TypeError:
-            raise UserError(f"{path}: [config] has a day or a time, which no configuration has") from None
-        return _configured(text, path, config, given.over(there))
+    wanted = found.get("model", "missing")
     if not isinstance(wanted, str) or not is_specification(wanted) or divided(wanted)[0].endswith(".toml"):
         raise UserError(f"{path}: model is {str(wanted)[:60]!r}, expected FILE.py[:NAME], hf:CONFIG.json or timm:NAME")
     inner = specification(_beside(path, wanted), given.over(replace(there, name=there.name or path.stem)))
-    return replace(inner, text=text)
+    return inner if inner.computed else replace(inner, text=text)
 
 
 def _beside(path: Path, wanted: str) -> str:
-    """Return a model's text with its file relative to the folder of the TOML file that names it."""
-    kind, _, rest = wanted.partition(":")
-    if kind == "timm":
-        return wanted
-    return f"hf:{path.parent / rest}" if kind == "hf" else str(path.parent / wanted)
+    """Return a model's text with its file, if it has one, relative to the folder of the TOML file that names it."""
+    if wanted.startswith("hf:"):
+        return f"hf:{path.parent / wanted.removeprefix('hf:')}"
+    return str(path.parent / wanted) if _PYTHON.fullmatch(divided(wanted)[0]) else wanted
 
 
 def missing(text: str, given: Fields) -> None:

@@ -280,6 +280,12 @@ def test_a_word_means_what_its_fields_say(home: Path) -> None:
     )
     (home / "my.toml").write_text('model = "hf:a.json@sequence=32"\nbatch = 64\ntokens = "1B"\n')
     assert specification.specification("my.toml@steps=9").fields == Fields("my", 64, training_steps=9, sequence=32)
+    (home / "small.toml").write_text('model = "gpt2"\nbatch = 8\n')
+    popular = specification.specification("small.toml")
+    assert (popular.text, popular.fields.name, popular.fields.batch_size) == ("gpt2", "small", 8)
+    (home / "none.toml").write_text("batch = 8\n")
+    with pytest.raises(UserError, match=r"none.toml: model is 'missing', expected FILE.py\[:NAME\], hf:CONFIG.json or"):
+        specification.specification("none.toml")
 
 
 def test_an_id_is_a_hash_of_the_model_and_its_hyper_parameters_wherever_it_lies(folder: Path, tmp_path: Path) -> None:
