@@ -757,8 +757,8 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     empty.mkdir()
     file.write_text("{}")
     for place, output in (
-        (tmp_path / "nowhere", "expected a results folder, not there"),
-        (file, "expected a results folder, which a file is not"),
+        (tmp_path / "nowhere", "holds no trials, there is no such folder"),
+        (file, "holds no trials, it is a file"),
         (empty, "trials.jsonl is missing, where a run keeps its trials: name the results folder"),
         (other, "no trial in common"),
         (stopped, ": pythia-1b naive against none that came to an end"),

@@ -228,31 +228,22 @@ def test_several_gpus_with_a_containers_shared_memory_are_reported_how_to_have_m
 
 
 def test_small_shared_memory_is_advice_and_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_shared_memory", lambda: 2**26)
-    found = here(monkeypatch, of("Hopper"), of("Hopper"))
-    assert not faults(found)
-    assert found["shared memory"].advice.endswith("--shm-size 1g gives it")
-    assert not here(monkeypatch, of("Hopper"))["shared memory"].advice
-
-
-def test_shared_memory_is_as_large_as_its_file_system_whatever_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def output() -> str:
-        return here(monkeypatch, of("Hopper"), of("Hopper"))["shared memory"].advice
+    def look() -> tuple[str, str]:
+        found = here(monkeypatch, of("Hopper"), of("Hopper"))
+        return found["shared memory"].advice, faults(found)
 
     sizes = SimpleNamespace(f_frsize=4096, f_blocks=2**18, f_bavail=2**10)
     monkeypatch.setattr(os, "statvfs", {"/dev/shm": sizes}.__getitem__)
-    assert not output()
+    assert look() == ("", ""), "it is as large as its file system, whatever is in it"
     sizes.f_blocks = 2**14
-    assert output().startswith("/dev/shm has 64 MiB")
+    advice, fault = look()
+    assert (advice[:19], fault) == ("/dev/shm has 64 MiB", "")
 
-
-def test_without_a_place_for_shared_memory_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(place: str) -> None:
         raise FileNotFoundError(place)
 
     monkeypatch.setattr(os, "statvfs", refused)
-    found = here(monkeypatch, of("Hopper"), of("Hopper"))
-    assert found["shared memory"].advice.startswith("/dev/shm has 0 MiB")
+    assert look()[0].startswith("/dev/shm has 0 MiB")
 
 
 def test_a_gpu_without_tf32_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

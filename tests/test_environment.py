@@ -241,15 +241,6 @@ def test_an_image_says_the_commit_that_it_was_built_from(monkeypatch: pytest.Mon
     assert environment.describe([], {}, 0, {}, {}).commit == "0123abc"
 
 
-def test_describing_a_run_needs_no_torch() -> None:
-    code = (
-        "import sys; from repro.machine import environment, packages; "
-        "environment.describe([], packages.installed_packages(), 0, {}, {}); "
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
-
-
 def test_a_folder_of_another_stack_is_refused_by_name(tmp_path: Path) -> None:
     packages = installed_packages()
     now = environment.describe([], packages, seed=7, options={}, variables={})

@@ -66,9 +66,9 @@ def test_a_whole_run_has_no_problem() -> None:
 def test_there_must_be_a_folder_with_a_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere holds no trials, there is no such folder: name the results folder"):
         read(tmp_path / "nowhere")
-    with pytest.raises(UserError, match=r"report\.md is a file: name the results folder of a run"):
+    with pytest.raises(UserError, match=r"report\.md holds no trials, it is a file: name the results folder of a run"):
         read(KEPT / "report.md")
-    with pytest.raises(UserError, match=r"/dev/null is a file: name the results folder of a run"):
+    with pytest.raises(UserError, match=r"/dev/null holds no trials, it is a file: name the results folder of a run"):
         read(Path("/dev/null"))
     with pytest.raises(
         UserError, match=r"/trials\.jsonl is missing, where a run keeps its trials: name the results folder of a run"

@@ -324,8 +324,7 @@ def test_a_folder_in_place_of_the_trials_is_refused_as_by_the_run(
     (folder / "report.md").unlink()
     for words in (["report", str(folder)], ["table", "1", "--measured", str(folder)]):
         assert refusal(*words) == (
-            f"repro: {trials} is a folder, where a run keeps its trials in a file: move it, or name the results folder "
-            "of a run (its --out)\n"
+            f"repro: {trials} is no file, where a run keeps its trials: name the results folder of a run (its --out)\n"
         )
     assert f"{trials} is a folder" in refusal("run", "--processes", "1", "--out", str(folder))
 

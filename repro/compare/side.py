@@ -47,9 +47,7 @@ def read_side(place: Path) -> Side:
     a run to stderr. Raises UserError where no record is left, or where the runs are of different packages."""
     look(place / TRIALS)
     if not place.is_dir():
-        raise UserError(
-            f"{place}: expected a results folder, {'which a file is not' if place.exists() else 'not there'}"
-        )
+        refuse_without_trials(place)
     runs = [place] if (place / TRIALS).is_file() else _folders(place)
     if runs == [place] or not any((folder / TRIALS).is_file() for folder in runs):
         refuse_without_trials(place)

@@ -41,6 +41,7 @@ def examine() -> dict[str, Finding]:
         devices, unusable = nvml.visible_devices(), ""
     except UserError as error:
         devices, unusable = [], str(error)
+    damages = installation.damages() if installation.installed_locks() else {}
     image = _image(devices)
     torch = _advice(without_cuda, () if image.advice else devices)  # the right image has the right torch
     return {
@@ -50,7 +51,7 @@ def examine() -> dict[str, Finding]:
         "kernels": Finding(f"kernels {', '.join(_kernels()) or 'of torch alone'}"),
         "TF32": Finding(f"TF32 {_tf32(devices)}"),
         "shared memory": Finding("", shared_memory_advice(_shared_memory(), len(devices)), hint=True),
-        "packages": Finding("", _packages()),
+        "packages": Finding("", installation.summary(damages) or ""),
     }
 
 
@@ -62,11 +63,6 @@ def summary(findings: dict[str, Finding]) -> str:
 def _advice(check: Callable[[Device], str], devices: Iterable[Device]) -> str:
     """Return what a check advises for GPUs, once for GPUs of one type."""
     return "; ".join(filter(None, dict.fromkeys(map(check, devices))))
-
-
-def _packages() -> str:
-    damages = installation.damages() if installation.installed_locks() else {}
-    return installation.summary(damages) or ""
 
 
 def _gpus(devices: Sequence[Device]) -> str:

@@ -36,12 +36,20 @@ class Host:
 
 def host() -> Host:
     """Return the description of this computer."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cores, system = None, platform.platform()
+    with contextlib.suppress(ImportError):
+        import psutil
+
+        cores = psutil.cpu_count(logical=False)
+    with contextlib.suppress(OSError, KeyError):
+        system = platform.freedesktop_os_release()["PRETTY_NAME"]
     return Host(
-        cpu=_cpu_model(),
-        physical_cores=_physical_cores(),
+        cpu=_cpu_text("model name") or platform.processor() or platform.machine(),
+        physical_cores=cores,
         usable_cpus=usable_cpus(),
-        memory_bytes=_memory_bytes(),
-        os=_os_name(),
+        memory_bytes=min(memory, cgroup_memory() or memory),
+        os=system,
         kernel=platform.release(),
     )
 
@@ -87,15 +95,6 @@ def instructions() -> str:
     return hashlib.sha256(_cpu_text("flags").encode()).hexdigest()[:8]
 
 
-def _memory_bytes() -> int:
-    physical, limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), cgroup_memory()
-    return physical if limit is None else min(physical, limit)
-
-
-def _cpu_model() -> str:
-    return _cpu_text("model name") or platform.processor() or platform.machine()
-
-
 def _cpu_text(what: str) -> str:
     """Return a field of the first processor in /proc/cpuinfo; empty where it is not there."""
     try:
@@ -103,21 +102,6 @@ def _cpu_text(what: str) -> str:
     except OSError:
         found = None
     return found[1].strip() if found else ""
-
-
-def _physical_cores() -> int | None:
-    try:
-        import psutil
-    except ImportError:
-        return None
-    return psutil.cpu_count(logical=False)
-
-
-def _os_name() -> str:
-    try:
-        return platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        return platform.platform()
 
 
 MOUNTED, OWN, VMSTAT = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/proc/vmstat")
@@ -150,15 +134,11 @@ def oom_kills() -> int:
     files = [folder / name for folder in _folders("memory") for name in ("memory.events", "memory.oom_control")]
     # The first is the nearest: the kernel counts a process in its own cgroup, whichever limit or lack killed it, and in
     # the parents, where those of other containers count, too.
-    counts = (_counter(file, "oom_kill") for file in (*files, VMSTAT))
-    return next((count for count in counts if count is not None), 0)
-
-
-def _counter(file: Path, name: str) -> int | None:
-    """Return a counter in a file of names and numbers; None where it is not there."""
-    words = _words(file)
-    found = dict(zip(words[::2], words[1::2], strict=False)).get(name)
-    return None if found is None else int(found)
+    for file in (*files, VMSTAT):
+        words = _words(file)  # names and numbers by turns
+        if "oom_kill" in words:
+            return int(words[words.index("oom_kill") + 1])
+    return 0
 
 
 def _folders(controller: str) -> Iterator[Path]:

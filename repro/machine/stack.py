@@ -161,21 +161,20 @@ _UTF_8 = "PYTHONUTF8"
 LIBRARY_PATHS = ("LD_LIBRARY_PATH", "LD_PRELOAD")  # take precedence over the libraries that the stack brings
 # Prefixes of variables that affect speed or numbers.
 _STEERING = (
+    *("ATEN_", "BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "DS_", "GLIBC_TUNABLES", "GLOO_", "GOMP_", "KMP_"),
     *(
-        "ATEN_",
-        "BLIS_",
-        "CUBLAS",
-        "CUDA_",
-        "CUDNN_",
-        "DNNL_",
-        "DS_",
-        "GLIBC_TUNABLES",
-        "GLOO_",
-        "GOMP_",
-        "KMP_",
         "MALLOC_",
+        "MKL_",
+        "NCCL_",
+        "NVIDIA_TF32",
+        "OMP_",
+        "ONEDNN_",
+        "OPENBLAS_",
+        "PYTORCH_",
+        "TCMALLOC_",
+        "TORCH",
+        "TRITON_",
     ),
-    *("MKL_", "NCCL_", "NVIDIA_TF32", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TCMALLOC_", "TORCH", "TRITON_"),
 )
 _STEERING_TOO = {"CC", "CXX", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH", *LIBRARY_PATHS}
 # Values that may be private paths or secrets are recorded as "set".
@@ -213,7 +212,14 @@ def recorded_variables(own: Mapping[str, str]) -> dict[str, str]:
     found = process_environment(own)
     if not callers_python_path():
         del found["PYTHONPATH"]
-    return {name: _recorded(name, value) for name, value in sorted(found.items()) if _is_recorded(name)}
+    recorded = {}
+    for name, value in sorted(found.items()):
+        # The location of a cache, which a name ending in _DIR has, does not affect what runs.
+        if not name.endswith("_DIR") and (name.startswith(_STEERING) or name in _STEERING_TOO):
+            paths = name in ("PYTHONPATH", *LIBRARY_PATHS)
+            private = paths or _PRIVATE_NAME.search(name) or _PRIVATE_VALUE.search(value)
+            recorded[name] = "set" if private else os.fsencode(value).decode(errors="backslashreplace")
+    return recorded
 
 
 def callers_python_path() -> list[str]:
@@ -225,18 +231,6 @@ def callers_python_path() -> list[str]:
 def _python_path() -> list[str]:
     """Return the entries of PYTHONPATH, except empty ones, which mean the current folder."""
     return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-
-
-def _is_recorded(name: str) -> bool:
-    if name.endswith("_DIR"):  # the location of a cache does not affect what runs
-        return False
-    return name.startswith(_STEERING) or name in _STEERING_TOO
-
-
-def _recorded(name: str, value: str) -> str:
-    if name in ("PYTHONPATH", *LIBRARY_PATHS) or _PRIVATE_NAME.search(name) or _PRIVATE_VALUE.search(value):
-        return "set"
-    return os.fsencode(value).decode(errors="backslashreplace")  # it may hold any bytes
 
 
 def trial_environment(devices: Sequence[Device], torch: str | None = None) -> dict[str, str]:
@@ -256,7 +250,9 @@ def server_environment(devices: Sequence[Device], torch: str | None = None) -> d
     found = {
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
         "TRITON_CACHE_DIR": str(caches / "triton"),
-        "TORCH_EXTENSIONS_DIR": str(caches / _extensions(torch or installed("torch"))),
+        # For one torch and one kind of processor: torch loads an existing build as it is, and DeepSpeed's Adam is
+        # compiled for the processor at hand.
+        "TORCH_EXTENSIONS_DIR": str(caches / f"extensions-torch-{torch or installed('torch')}-{instructions()}"),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(device.cuda_name for device in devices),
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
@@ -271,9 +267,3 @@ def server_environment(devices: Sequence[Device], torch: str | None = None) -> d
         # These have no peer-to-peer links; the authors also disabled NCCL's for them.
         found |= {name: os.environ.get(name, "1") for name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")}
     return found
-
-
-def _extensions(torch: str | None) -> str:
-    """Return a folder name for one torch and one kind of processor: torch loads an existing build as it is, and
-    DeepSpeed's Adam is compiled for the processor at hand."""
-    return f"extensions-torch-{torch}-{instructions()}"

@@ -55,15 +55,7 @@ class Obstacle:
 
 def packages_of(recipe: Recipe) -> tuple[str, ...]:
     """Return the packages that a recipe's model comes from, besides torch."""
-    return tuple(map(_package, _model_modules(recipe)))
-
-
-def _model_modules(recipe: Recipe) -> tuple[str, ...]:
-    return (recipe.module,) if recipe.module else ()
-
-
-def _package(module: str) -> str:
-    return module.partition(".")[0]
+    return (recipe.module.partition(".")[0],) if recipe.module else ()
 
 
 def host_bytes(recipe: Recipe, settings: Settings) -> float:
@@ -78,11 +70,8 @@ def fits_papers_hosts(recipe: Recipe, settings: Settings, gpus: int) -> bool:
 
 def obstacle(recipe: Recipe, settings: Settings, count: int, stack: Stack) -> Obstacle | None:
     """Return the first reason why these settings cannot run on `count` devices of this stack; None where they can."""
-    needed = ["torch", *_model_modules(recipe)]
-    if settings.library == "deepspeed":
-        needed.append("deepspeed")
-    for module in needed:
-        package = _package(module)
+    for module in filter(None, ("torch", recipe.module, "deepspeed" if settings.library == "deepspeed" else "")):
+        package = module.partition(".")[0]
         if package not in stack.packages:
             return Obstacle(f"{package} is not installed", "set up with ./run_all.sh, or install it with pip")
         if module in stack.broken:

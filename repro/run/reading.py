@@ -64,13 +64,8 @@ def read(folder: Path, clock: Clock = DEFAULT) -> Reading:
     if (archive := _released(folder)) is not None:
         unmeasured = tuple(judge_tables((), TOLERANCE, clock))
         return Reading(folder, (), Environment(), None, (), unmeasured, (), clock, archive)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file: {_WAY_OUT}")
-    if not folder.is_dir():
-        raise UserError(f"{folder} holds no trials, there is no such folder: {_WAY_OUT}")
-    if (kept := folder / results.TRIALS).is_dir():
-        raise UserError(f"{kept} is a folder, where a run keeps its trials in a file: move it, or {_WAY_OUT}")
-    if not (folder / ENVIRONMENT).exists() or any(folder.glob(results.TRAININGS)):
+    has_run = (folder / ENVIRONMENT).exists() and not (folder / results.TRIALS).is_dir()
+    if not has_run or any(folder.glob(results.TRAININGS)):
         refuse_without_trials(folder)
     problems: list[Problem] = []
     environment = environment_of(folder, problems)
@@ -278,7 +273,10 @@ def begun(folder: Path, clock: Clock = DEFAULT) -> Reading:
 
 
 def refuse_without_trials(folder: Path) -> None:
-    """Raise UserError where a folder has no trials; the message names the missing file."""
+    """Raise UserError where there is no such folder, or it has no trials; the message names the missing file."""
+    if not folder.is_dir():
+        lacks = "it is a file" if folder.exists() else "there is no such folder"
+        raise UserError(f"{folder} holds no trials, {lacks}: {_WAY_OUT}")
     if not (lack := results.lack(folder)):
         return
     if any(folder.glob(results.TRAININGS)):

@@ -17,14 +17,7 @@ from ..record import CLOCKS, DEFAULT, Clock, Origin, Record, days_text, other
 from ..validity import disturbance, feasible, larger_may_fit
 from .settings_search import standing
 
-Word = Literal[
-    "reproduced",
-    "faster",
-    "slower",
-    "feasibility_differs",
-    "no_reference",
-    "not_measured",
-]
+Word = Literal["reproduced", "faster", "slower", "feasibility_differs", "no_reference", "not_measured"]
 FAILED: tuple[Word, ...] = ("faster", "slower", "feasibility_differs")
 _ORIGINS: tuple[Origin, ...] = ("measured", "projected")  # in the order in which they count
 _ROUNDING = 0.5  # the tables print whole days
