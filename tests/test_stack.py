@@ -69,20 +69,24 @@ def test_without_a_gpu_nothing_is_put_in_torchs_place(monkeypatch: pytest.Monkey
         assert torch.cuda.get_device_properties is own
 
 
-LOCALES = {"zh_CN": "GB18030", "ja_JP": "EUC-JP", "zh_TW": "BIG5", "ko_KR": "EUC-KR"}
+LOCALES = {"zh_CN": "GBK", "ja_JP": "EUC-JP", "zh_TW": "BIG5", "ko_KR": "EUC-KR"}
 SAYS = "import sys; from repro.machine.stack import restart_in_utf8; {}print(sys.flags.utf8_mode, sys.argv[1:])"
 
 
+@pytest.fixture(scope="module", params=LOCALES)
+def locale(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A locale of a language, made once for all variables."""
+    made = tmp_path_factory.mktemp("locales") / f"{request.param}.{LOCALES[request.param]}"
+    if subprocess.run(["localedef", "-i", request.param, "-f", LOCALES[request.param], str(made)]).returncode:
+        pytest.skip(f"the C library's sources of {made.name} are not here")
+    return made
+
+
 @pytest.mark.skipif(shutil.which("localedef") is None, reason="makes locales with localedef")
-@pytest.mark.parametrize("language", LOCALES)
 @pytest.mark.parametrize("variable", ["LC_ALL", "LC_CTYPE", "LANG"])
-def test_files_are_utf_8_in_every_locale_in_what_trains(tmp_path: Path, language: str, variable: str) -> None:
-    name = f"{language}.{LOCALES[language]}"
-    made = subprocess.run(["localedef", "-i", language, "-f", LOCALES[language], str(tmp_path / name)])
-    if made.returncode:
-        pytest.skip(f"the C library's sources of {name} are not here")
+def test_files_are_utf_8_in_every_locale_in_what_trains(locale: Path, variable: str) -> None:
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("LC_", "LANG", "PYTHONUTF8"))}
-    own = {"LOCPATH": str(tmp_path), variable: name, "PYTHONPATH": str(ROOT)}
+    own = {"LOCPATH": str(locale.parent), variable: locale.name, "PYTHONPATH": str(ROOT)}
 
     def said(code: str, environment: Mapping[str, str]) -> str:
         command = [sys.executable, "-c", code, "a b", "\u00e9"]
