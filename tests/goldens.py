@@ -2,8 +2,8 @@
 
     .venv/cpu/bin/python -m tests.goldens
 
-renews the files; `git diff tests/golden` then shows what a change altered. Numbers have nine digits there: those after
-them are of the C library and of the order of a sum.
+renews the files; refused.txt has what commands are refused with. `git diff tests/golden` then shows what a
+change altered. Numbers have nine digits there: those after them are of the C library and of the order of a sum.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from repro.commands import cost
-from tests.command_line import ROOT, on_a_screen
+from tests.command_line import ROOT, on_a_screen, refusal
 
 FOLDER = ROOT / "tests" / "golden"
+REFUSED = FOLDER / "refused.txt"  # what commands are refused with: add one as `$ COMMAND`
 _TEXT, _VISION, _CPU = "results/h100/text", "results/h100/vision", "results/cpu-2-cores"
 _UPGRADE = "results/upgrade-transformers-4.57"
 # What people see of them, on a terminal of 100 columns: tests/test_screen.py holds that it fits one screen.
@@ -102,9 +103,22 @@ def printed(command: str) -> str:
     return golden(command).read_text().partition(_STDERR)[0].partition("\n")[2]
 
 
+def refusals() -> str:
+    """Return the commands of tests/golden/refused.txt, each with the one line that refuses it."""
+    found = []
+    for command in re.findall(r"(?m)^\$ (.*)$", REFUSED.read_text()):
+        with tempfile.TemporaryDirectory() as folder:
+            out = f"{folder}/out"
+            line = refusal(*shlex.split(command.replace("OUT", out)), CUDA_VISIBLE_DEVICES="")
+            assert not Path(out).exists(), f"{command}: it made a folder"
+        found.append(f"$ {command}\n{line.replace(out, 'OUT').replace(str(ROOT), 'ROOT')}")
+    return "".join(found)
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for gone in {*FOLDER.iterdir()} - {golden(command) for command in COMMANDS}:
+    REFUSED.write_text(refusals())
+    for gone in {*FOLDER.iterdir()} - {REFUSED, *(golden(command) for command in COMMANDS)}:
         gone.unlink()
     for command in COMMANDS:
         golden(command).write_text(output(command))

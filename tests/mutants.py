@@ -215,7 +215,7 @@ MUTANTS = {
         "repro/commands/contribute.py",
         "contribute.refuse_changed(before, after,",
         "contribute.refuse_changed(after, after,",
-        "tests/test_contribute.py -k one_line",
+        "tests/test_goldens.py -k are_refused",
     ),
     "contributors-copies": Mutant(
         "repro/commands/predict_paper.py",

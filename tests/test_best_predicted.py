@@ -23,7 +23,7 @@ from repro.run.plan import Options
 from repro.run.records import history
 from repro.run.run import Run
 from repro.run.settings_search import searches
-from tests.command_line import ROOT, answer, documentation, process, refusal
+from tests.command_line import ROOT, answer, documentation, process
 
 
 def on(gpu: str, model: str, folder: Path, number: int = 3, clock: Clock = "true", **more: Any) -> Run:
@@ -114,25 +114,6 @@ def test_a_spent_budget_predicts_and_probes_nothing(tmp_path: Path, capsys: pyte
         assert len(run.chosen) == 26
         assert run.records() == []
     assert "predicted" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("search", "reason"),
-    [
-        ("guided", "expected exhaustive or a number; --search N measures naive, free lunch and the N best predicted"),
-        ("0", "expected a whole number from 1"),
-        ("-1", "expected exhaustive or a number"),
-        ("2.5", "expected exhaustive or a number"),
-        ("", "expected exhaustive or a number"),
-    ],
-)
-def test_a_search_is_exhaustive_or_a_positive_number(search: str, reason: str) -> None:
-    assert f"--search {search}: {reason}" in refusal("run", f"--search={search}")
-
-
-def test_the_best_predicted_are_chosen_from_a_whole_search_that_can_be_predicted() -> None:
-    assert "use it with --methods all, not naive" in refusal("run", "--search", "3", "--methods", "naive")
-    assert "no days of it are printed or predicted" in refusal("run", "--search", "3", "--models", "gan")
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from repro.run.reading import join, read
 from repro.verify.certificate import Certificate, build, within
 from repro.verify.check import read_certificate
 from tests import released_archive as released
-from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, of_more_rounds, record, repro, results_folder
 
 TEXT, VISION = ROOT / "results/h100/text", ROOT / "results/h100/vision"
 CPU = "results/cpu-2-cores"
@@ -204,21 +204,6 @@ def test_the_folders_may_be_named_in_any_order_and_be_copies(tmp_path: Path) -> 
     certificate = kept(tmp_path / "out", TEXT, VISION)
     copy = shutil.copytree(TEXT, tmp_path / "a copy")
     assert checked(certificate, VISION, copy)[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (f"{TEXT} --budget 20", "is checked, --budget plans runs: give files or --budget, not both"),
-        (f"{TEXT} --gpu A100", "is checked, --gpu plans runs"),
-        (f"{TEXT}/report.md {TEXT}", "report.md is no certificate (not JSON"),
-        (f"{TEXT}/certificate.json", "expected the results folders that it is of behind it"),
-        (f"{TEXT}/certificate.json {TEXT} {VISION}", "the certificate is of 1 folder, text: expected as many"),
-        (f"/nosuch.json {TEXT}", "/nosuch.json is not there: report writes it beside its page"),
-    ],
-)
-def test_what_cannot_be_checked_is_one_line(words: str, expected: str) -> None:
-    assert expected in refusal("verify", *words.split())
 
 
 def test_a_report_begins_with_it() -> None:

@@ -178,20 +178,6 @@ def test_validation_has_a_row_for_each_contributor_without_copies(
     assert "records of results/copied" not in shown
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("--out {out} --name naive", "would be lost without naive, of which one is also a word of results"),
-        ("--out {text}", "is there already: name a new folder"),
-        ("--out {out} --name=", "--name: expected a word, such as a name"),
-        ("", "--out"),
-    ],
-)
-def test_what_cannot_be_shared_is_one_line(words: str, expected: str, tmp_path: Path) -> None:
-    given = words.format(out=tmp_path / "out", text=TEXT).split()
-    assert expected in refusal("contribute", str(TEXT), *given)
-
-
 def test_an_index_of_something_else_is_named_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "index.csv").write_text("name,age\n")
     refused = refusal("contribute", str(TEXT), "--out", str(tmp_path / "out"), "--yes")

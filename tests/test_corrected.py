@@ -25,7 +25,7 @@ from repro.report.blocks import Grid, Report
 from repro.report.markdown import markdown
 from repro.report.sections import compose
 from repro.run.corrected import corrected_table, summary
-from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, of_more_rounds, record, repro, results_folder
 
 FIRST_RUNS = [ROOT / "results/h100/text", ROOT / "results/h100/vision"]
 KEPT = list(csv.DictReader((ROOT / "expected/measured.csv").open()))
@@ -133,12 +133,6 @@ def test_the_stack_changes_predictions_and_is_named_beside_them() -> None:
     same = ("printed_days", "measured_days", "measured_stack")
     assert [paper[convnext][name] for name in same] == [today[convnext][name] for name in same]
     assert f"; predicted is for {of_today} with" in repro("table", "1", "--by", "true", "--stack", "today").stdout
-    for words in (["1", "--stack", "today"], ["j", "--stack", "today"]):
-        assert "--stack today changes predicted days alone: use it as in table 1 --by true" in refusal("table", *words)
-
-
-def test_the_old_word_corrected_names_the_new_one() -> None:
-    assert "--by true" in refusal("table", "4", "--corrected")
 
 
 def test_infeasible_and_lost_cells_are_there_too() -> None:
@@ -208,18 +202,6 @@ def test_markdown_and_latex_are_laid_out_alike() -> None:
     assert latex.startswith(r"\begin{tabular}")
     assert latex.count(r"\end{tabular}") == 1
     assert "Pythia-160M" in latex
-
-
-@pytest.mark.parametrize(
-    ("arguments", "output"),
-    [
-        (["3"], "table 3 --by true: Tables 1 and 4 alone hold days; name one of them"),
-        (["5"], "table 5 --by true"),
-        (["j"], "table j --by true"),
-    ],
-)
-def test_what_has_no_days_to_correct_is_refused_in_one_line(arguments: list[str], output: str) -> None:
-    assert output in refusal("table", *arguments, "--by", "true")
 
 
 def test_the_measured_days_follow_from_the_kept_runs() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -210,18 +209,6 @@ def test_printed_days_recompute_the_paper_and_nothing_else() -> None:
     printed = answer("survey", "--train", "--by", "printed")["rows"]
     [one] = [row for row in printed if (row["model"], row["gpu"]) == ("Pythia-1B", "A100")]
     assert (one["naive_days"], one["everything_days"], one["everything_origin"]) == (21, 9, "printed")
-
-
-def refused() -> Iterator[tuple[str, str]]:
-    yield "cost pythia-1.4b --by printed", "no model of the paper, so no days of it are printed"
-    yield "cost vit --by printed --measured results/h100/vision", "which --measured does not change"
-    yield "cost vit --by printed --methods modern", "the paper prints no days with --methods modern"
-    yield "export --predicted --models vit --gpu H100 --by printed --out x", "--by"
-
-
-@pytest.mark.parametrize(("words", "says"), [*refused()])
-def test_printed_days_that_the_paper_has_not_are_refused(words: str, says: str) -> None:
-    assert says in refusal(*words.split())
 
 
 def test_days_by_the_authors_clock_are_fewer_and_say_so() -> None:

@@ -151,22 +151,6 @@ def test_a_settings_measured_again_with_more_rounds_counts_for_its_cell(tmp_path
 # --- What is refused ---
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("table", "1"),
-        ("claims",),
-        ("audit",),
-        ("predict",),
-        ("cost", "vit"),
-    ],
-    ids=lambda command: str(command[0]),
-)
-def test_a_folder_is_named_once(command: tuple[str, ...], tmp_path: Path) -> None:
-    said = f"repro: {TEXT} is named twice: name each results folder once\n"
-    assert refusal(*command, "--measured", TEXT, "--measured", TEXT) == said
-
-
 def test_a_folder_is_named_once_also_by_another_name(tmp_path: Path) -> None:
     (link := tmp_path / "link").symlink_to(ROOT / TEXT)
     said = f"repro: {link} is the same folder as {TEXT}: name each results folder once\n"
@@ -178,12 +162,6 @@ def test_a_folder_without_trials_is_named_among_several(tmp_path: Path) -> None:
     (empty := tmp_path / "empty").mkdir()
     for words in (("report", TEXT, str(empty)), ("table", "1", "--measured", str(empty), "--measured", TEXT)):
         assert f"{empty}/trials.jsonl is missing, where a run keeps its trials" in repro(*words).stderr
-
-
-def test_who_names_the_folder_of_the_folders_is_reported_of_one_in_it() -> None:
-    assert refusal("report", "results/h100").endswith(
-        f": name the results folder of a run (its --out), such as {TEXT}\n"
-    )
 
 
 # --- One report ---

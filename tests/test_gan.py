@@ -17,7 +17,7 @@ from repro.paper.settings import NAIVE, search_space
 from repro.paper.tables import cells, quantities
 from repro.run.plan import Options, trials
 from repro.run.verdict import judge_tables
-from tests.command_line import answer, refusal
+from tests.command_line import answer
 
 InRanks = Callable[..., list[Any]]
 
@@ -47,10 +47,6 @@ def test_recipes_says_what_table_3_prints_under_the_same_names() -> None:
         same = ("model", "batch_size", "optimizer")
         assert [row[name] for name in same] == [printed[name] for name in same]
         assert row["training_steps"] == pytest.approx(printed["training_steps"], rel=0.01)  # there rounded
-
-
-def test_nothing_is_predicted_of_it_and_that_is_reported() -> None:
-    assert refusal("predict", "--models", "gan").startswith("repro: gan is no model of the paper")
 
 
 def test_its_epochs_are_the_labs() -> None:

@@ -404,21 +404,3 @@ def test_a_file_that_does_not_describe_a_gpu_is_one_clear_line(
 ) -> None:
     assert line in OWN
     assert told in one_line(repro("cost", "pythia-410m", "--gpu", own(OWN.replace(line, instead))))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["cost", "pythia-1b", "--terms", "rent", "--gpu"], "--terms rent needs a GPU with known rents: "),
-        (["predict", "--network", "25Gb/s", "--gpu"], "--network is between nodes: say how many with --nodes"),
-        (
-            ["predict", "--nodes", "2", "--network", "25", "--gpu"],
-            "--network 25: expected bits a second such as 25Gb/s",
-        ),
-        (["predict", "--gpus", "1", "--network", "25Gb/s", "--probes"], "leave --gpu, --nodes and --network out"),
-    ],
-)
-def test_what_a_file_or_a_network_is_not_for_is_one_clear_line(
-    own: Callable[[str], str], arguments: list[str], told: str
-) -> None:
-    assert told in one_line(repro(*arguments, own(OWN)))

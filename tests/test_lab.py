@@ -28,7 +28,7 @@ from repro.machine import nvml
 from repro.measure.jobs import RankOutcome
 from repro.measure.launcher import ForkServer
 from repro.paper.gpus import find
-from tests.command_line import PATIENCE, ROOT, one_line, process, record, refusal, repro, results_folder, started
+from tests.command_line import PATIENCE, ROOT, one_line, process, record, repro, results_folder, started
 
 InRanks = Callable[..., list[Any]]
 SMALL = ["--epochs", "3", "--images", "200"]  # 13 batches of 16, the last of 8
@@ -298,25 +298,6 @@ def test_a_kept_training_that_is_none_is_one_clear_line(changed: dict[str, Any],
         with pytest.raises(UserError) as refused:
             train(what)
     assert str(refused.value) == f"{path}: not a training's times ({output}); remove the file"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "output"),
-    [
-        (["--epochs", "1"], ["--epochs 1: expected a whole number from 2 to 1,000,000,000: one epoch predicts "]),
-        (["--epochs", "-3"], ["--epochs -3", "from 2 to "]),
-        (["--epochs", "many"], ["--epochs many"]),
-        (["--images", "16"], ["--images 16", "two batches of 16", "expected at least 32"]),
-        (["--images", "300", "--scale", "paper"], ["--images 300", "expected at least 512"]),
-        (["--images", "9" * 14], [f"--images {'9' * 14}: expected a whole number from 1 to 1,000,000,000"]),
-        (["--scale", "huge"], ["--scale", "tiny"]),
-    ],
-)
-def test_bad_input_is_one_clear_line(arguments: list[str], output: list[str], tmp_path: Path) -> None:
-    refused = refusal("lab", *arguments, "--out", str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
-    for part in output:
-        assert part in refused
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -65,32 +65,6 @@ def asked(*methods: str) -> list[str]:
     return [*words, *(word for method in methods for word in ("--with", method))]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--with", "gone.py:fast"], "gone.py cannot be read: No such file or directory"),
-        (["--with", "methods"], "expected FILE.py:METHOD, such as examples/methods.py:chunked_loss"),
-        (["--with", f"{EXAMPLES}:chunked"], "methods.py defines no chunked; did you mean chunked_loss?"),
-        (["--with", f"{EXAMPLES}:zero_3"], "'zero_3' is no name for a method: expected up to 40 letters"),
-        (["--with", f"{EXAMPLES}:fused_adamw+fused_adamw"], "fused_adamw+fused_adamw is named twice; name each once"),
-        (["--with", f"{EXAMPLES}:fused_adamw", "--methods", "naive"], "--with adds methods to free lunch"),
-        (
-            ["--with", f"{EXAMPLES}:fused_adamw", "--search", "3"],
-            "chooses its trials itself: leave out --with",
-        ),
-        (["--micro-batches", "3"], "does not divide the 16 examples of pythia-1b's batch on each of 1 devices; take"),
-        (["--cpus", "4096"], "--cpus 4096: at most "),
-        (["--micro-batches", "large"], "--micro-batches large: expected"),
-    ],
-)
-def test_what_is_wrong_with_a_method_a_micro_batch_or_the_cpus_is_told_in_one_line(
-    words: list[str], said: str, tmp_path: Path
-) -> None:
-    told = refusal("run", "--processes", "1", "--models", "pythia-1b", *words, "--out", str(tmp_path / "out"))
-    assert said in told
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("from repro import Method\nfast = Method(\n")
     assert "own.py, line 2 is no Python: '(' was never closed" in refusal(*asked("own.py:fast"), cwd=tmp_path)
@@ -247,6 +221,10 @@ def test_a_micro_batch_that_is_asked_for_is_measured_alone(fork_server: ForkServ
         None,
     )
     assert (fits.status, fits.batch.micro_batch, [size for size, _ in fits.batch.peaks]) == ("ok", 2, [2])
+
+
+def test_more_cpus_than_there_are_are_refused() -> None:
+    assert "--cpus 4096: at most " in refusal("run", "--processes", "1", "--models", "pythia-1b", "--cpus", "4096")
 
 
 def test_cpus_are_given_back_after_a_command() -> None:

@@ -160,10 +160,6 @@ def test_a_broken_price_file_is_reported_with_its_place(text: str, output: list[
         assert part in line
 
 
-def test_a_price_file_that_is_not_there_is_reported() -> None:
-    assert "nowhere.toml: cannot be read" in refusal("cost", "vit", "--prices", "nowhere.toml")
-
-
 # --- SkyPilot's catalogue ---
 
 ROWS = (
@@ -219,9 +215,3 @@ def test_a_broken_catalogue_is_one_clear_line(rows: list[str], header: str, told
     else:
         printed = repro(*asked, "--format", "csv")
         assert "\x1b" not in printed.stdout + printed.stderr
-
-
-def test_a_catalogue_that_is_not_there_is_reported() -> None:
-    assert "nowhere.csv: not found, expected a CSV file; name a catalogue" in refusal(
-        "cost", "vit", "--prices", "nowhere.csv"
-    )

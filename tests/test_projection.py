@@ -38,7 +38,6 @@ from tests.command_line import (
     documentation,
     process,
     record,
-    refusal,
     repro,
     results_folder,
     trial_lines,
@@ -76,23 +75,6 @@ def verdict_of(*records: Record, days: int | None = 18) -> Verdict:
 
 
 ZERO_1 = "free_lunch+zero_1"  # Appendix J's settings of Pythia-1B on 4 H100
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--project", "9"], "--project 9: 9 is not from 2 to 8"),
-        (["--project", "1,2"], "1 is not from 2 to 8"),
-        (["--project", "two"], "--project"),
-        (["--processes", "1,2", "--project", "2", "--methods", "all"], "all of them are measured here"),
-        (["--project", "3"], "--project 3: no replication batch here divides by 3"),
-        (["--project", "4", "--search", "3"], "--search 3 chooses its trials itself: leave out --project"),
-        (["--project", "4", "--models", "gan"], "gan"),
-    ],
-)
-def test_what_cannot_be_projected_is_refused_before_any_work(arguments: list[str], named: str, tmp_path: Path) -> None:
-    assert named in refusal("run", "--out", str(tmp_path / "new"), *arguments)
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_projected_trial_has_an_id_of_its_own() -> None:

@@ -7,7 +7,7 @@ from repro.models.recipe import Optimizer, Scale, Schedule, Text
 from repro.paper.tables import all_cells
 from repro.predict import traces
 from repro.predict.traces import Traced
-from tests.command_line import answer, refusal
+from tests.command_line import answer
 
 PARAMETERS = 1_414_647_808  # of EleutherAI's checkpoint on the Hugging Face Hub
 # What the authors' search ended at on one V100 of 32 GB: apoorvkh/academic-pretraining, issue 5.
@@ -54,11 +54,3 @@ def test_predict_finds_the_micro_batch_of_the_authors_search() -> None:
     assert sizes[FASTEST] == 16
     assert not sizes["naive"], "the authors tried naive and free lunch, and neither fitted"
     assert not sizes["free_lunch"]
-
-
-def test_tables_1_and_4_have_no_cell_of_it_and_the_way_out_is_reported() -> None:
-    refused = refusal("predict", "--models", "vit,pythia-1.4b")
-    assert refused.startswith("repro: pythia-1.4b is no model of the paper, so no days of it are printed")
-    assert "predict --gpu" in refused
-    assert "\n" not in refused.strip()
-    assert refusal("predict", "--gpu", "A100", "--models", "gan").startswith("repro: gan is no model of the paper")

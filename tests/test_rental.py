@@ -219,22 +219,6 @@ def test_a_bare_machine_without_a_gpu_sets_up_and_ends_by_saying_so(written: Pat
     assert (tmp_path / "ended").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("--gpu A100 --script DIR", "it ends a rented machine, whose price --budget SUM limits: add it"),
-        (
-            "--budget 20 --at-the-end reboot",
-            "--at-the-end COMMAND: expected a command, for the scripts of --script DIR",
-        ),
-        ("--budget 20 --script DIR --at-the-end ''", "--at-the-end COMMAND: expected a command"),
-    ],
-)
-def test_a_script_is_refused_where_it_makes_no_sense(words: str, expected: str, tmp_path: Path) -> None:
-    assert expected in refusal("verify", *shlex.split(words.replace("DIR", str(tmp_path))))
-    assert not list(tmp_path.iterdir())
-
-
 def test_scripts_that_are_there_are_not_replaced(written: Path) -> None:
     before = (written / "1xA6000.sh").read_text()
     assert "which would be lost: name another folder" in refusal("verify", "--budget", "2", "--script", str(written))

@@ -15,7 +15,7 @@ from repro.run.plan import Options
 from repro.run.records import history
 from repro.run.run import Run
 from repro.run.spread import spreads, summary
-from tests.command_line import process, record, refusal, repro, results_folder, trial_lines
+from tests.command_line import process, record, repro, results_folder, trial_lines
 
 THRICE = Options(("vit", "convnext"), "naive", "tiny", (1,), repeat=3)
 
@@ -117,15 +117,3 @@ def test_a_real_run_repeats_in_fresh_processes_and_says_how_far_they_are_apart(t
     assert len({each.stack_started for each in records}) == 3
     process(*words, CUDA_VISIBLE_DEVICES="")
     assert len(trial_lines(tmp_path)) == 3
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("--repeat 0", "--repeat"),
-        ("--repeat 2 --search 3", "--search 3 chooses its trials itself: leave out --repeat"),
-        ("--repeat 2 --methods modern", "--methods modern chooses its trials itself: leave out --repeat"),
-    ],
-)
-def test_what_cannot_be_repeated_is_one_line(words: str, expected: str) -> None:
-    assert expected in refusal("run", *words.split(), "--processes", "1", "--scale", "tiny")

@@ -7,8 +7,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.command_line import ROOT, refusal, repro, slow_imports
 
 JOB = ["slurm", "--gpus-per-node", "4", "--time", "4h"]
@@ -92,7 +90,6 @@ def test_a_training_has_a_task_for_each_gpu_and_is_queued_again(tmp_path: Path) 
     shown = ["env"]
     done = subprocess.run([*words[4:8], *shown], env=task, capture_output=True, text=True, check=True)
     assert {"RANK=5", "LOCAL_RANK=1", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4"} <= set(done.stdout.splitlines())
-    assert "missing/train.py is no file: " in refusal(*JOB, "--", "missing/train.py")
 
 
 def test_tasks_get_the_scripts_variables_where_the_job_was_submitted_with_none(tmp_path: Path) -> None:
@@ -123,30 +120,9 @@ def test_it_is_started_by_its_front_door_where_it_was_called_by_that() -> None:
     assert "    '/my place/run_all.sh' run --budget" in script
 
 
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        (["slurm", "--time", "4h", "--", "run"], "--gpus-per-node"),
-        (["slurm", "--gpus-per-node", "4", "--", "run"], "--time"),
-        ([*JOB], "expected a run behind --"),
-        ([*JOB, "--", "lab"], "lab: expected a run behind --"),
-        ([*JOB, "--", "run", "--models", "gpt-5"], "unknown model 'gpt-5'"),
-        ([*JOB, "--", "run", "--modles", "vit"], "unknown option --modles: did you mean --models"),
-        ([*JOB, "--", "run", "--budget", "1h"], "--budget: the job's end sets it"),
-        ([*JOB, "--", "run", "--tolerance", "-1"], "--tolerance -1: expected a share"),
-        ([*JOB, "--", "run", "--memory", "much"], "--memory much: expected a positive size"),
-        ([*JOB, "--", "run", "--gpus", "99"], "on a node of 4: --gpus 99: more GPUs than there are"),
-        ([*JOB, "--", "run", "--processes", "0"], "--processes 0: expected a whole number"),
-        ([*JOB, "--nodes", "3", "--", "run"], "no replication batch here divides by 3 nodes"),
-        ([*JOB, "--nodes", "0", "--", "run"], "--nodes 0: expected a whole number"),
-        ([*JOB, "--partition", "gpu\n#SBATCH --wrap=x", "--", "run"], "expected a name as SLURM has them"),
-        ([*JOB, "--account", "", "--", "run"], "expected a name as SLURM has them"),
-        (["slurm", "--gpus-per-node", "4", "--time", "10m", "--", "run"], "expected more than 10m"),
-        (["slurm", "--gpus-per-node", "four", "--time", "4h", "--", "run"], "--gpus-per-node four: expected"),
-    ],
-)
-def test_what_no_job_could_run_is_refused_in_one_line(words: list[str], part: str) -> None:
-    assert part in refusal(*words)
+def test_a_line_that_is_not_slurms_is_refused() -> None:
+    line = refusal(*JOB, "--partition", "gpu\n#SBATCH --wrap=x", "--", "run")
+    assert "expected a name as SLURM has them" in line
 
 
 def test_it_answers_without_what_is_slow_to_import() -> None:

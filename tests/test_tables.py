@@ -9,7 +9,7 @@ import pytest
 
 from repro.report.tables import NUMBERS
 from repro.run.verdict import judge_tables
-from tests.command_line import ROOT, answer, of_more_rounds, record, refusal, repro, results_folder
+from tests.command_line import ROOT, answer, of_more_rounds, record, repro, results_folder
 
 ENTRIES = {"1": 144, "3": 9, "4": 144, "5": 4, "6": 16, "7": 2, "j": 140}
 
@@ -72,7 +72,6 @@ def test_the_clock_chooses_which_days_are_judged_and_come_first(tmp_path: Path) 
     assert (row["by"], row["verdict"], row["true_days"], row["authors_days"]) == ("authors", "reproduced", 62.0, 41.0)
     (row,) = [one for one in rows("4", "--measured", folder, "--by", "true") if one["verdict"] != "not_measured"]
     assert (row["by"], row["verdict"], row["days"]) == ("true", "slower", 62.0)
-    assert "choose from true, printed, authors" in refusal("table", "4", "--by", "host").replace("'", "")
 
 
 def test_the_clock_decides_which_settings_stand_beside_appendix_j(tmp_path: Path) -> None:
@@ -128,18 +127,3 @@ def test_a_run_on_a_cpu_stands_beside_no_cell() -> None:
 def test_measured_days_by_the_thousand_are_written_out(tmp_path: Path) -> None:
     run = record("pythia-6.9b", "naive", 1234.4)
     assert " 1234✗ " in printed("4", "--measured", str(results_folder(tmp_path / "run", run)))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "output"),
-    [
-        (["2"], ["2", "1", "j"]),
-        ([], ["required: {1,3,4,5,6,7,j};"]),
-        (["6", "--measured", "results/cpu-2-cores"], ["table 6", "prices"]),
-        (["1", "--format", "pdf"], ["pdf", "latex"]),
-    ],
-)
-def test_bad_input_is_one_clear_line(arguments: list[str], output: list[str]) -> None:
-    refused = refusal("table", *arguments)
-    for word in output:
-        assert word in refused

@@ -19,7 +19,7 @@ from repro.predict.fits import EVERYTHING, Probes, fitted_constants
 from repro.predict.forecast import step_model
 from repro.predict.hardware import Machine, gpu_named
 from repro.predict.time import StepModel
-from tests.command_line import refusal, repro
+from tests.command_line import repro
 
 FITTED = fitted_constants()[EVERYTHING]
 STACK = traces.shipped()[-1]
@@ -213,21 +213,3 @@ def test_on_a_cpu_one_thread_is_a_cause_and_no_gpu(monkeypatch: pytest.MonkeyPat
     low, high = found["one thread computes"]
     assert usual < low < high <= 4.01 * usual
     assert not [text for text in found if "GPU" in text or "TF32" in text]
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("predict", "--took", "13s"), "--took 13s: name the GPU with --gpu, and one of --models"),
-        (("predict", "--gpu", "A100", "--took", "13s"), "is of one training: name one of --models"),
-        (
-            ("predict", "--gpu", "H100", "--models", "vit", "--took", "13"),
-            "--took 13: expected 13.8s or 580ms (a step)",
-        ),
-        (("predict", "--gpu", "T4", "--models", "pythia-6.9b", "--took", "1s"), "predicted infeasible"),
-        (("predict", "--validate", "--took", "1s"), "--took changes nothing of --validate"),
-        (("predict", "--gpu", "H100", "--models", "vit", "--took", "9 tokens/s"), "number of tokens is not known"),
-    ],
-)
-def test_what_cannot_be_judged_is_one_clear_line(words: tuple[str, ...], told: str) -> None:
-    assert told in refusal(*words)

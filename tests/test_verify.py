@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 import pytest
 
 from benchmarks import order
@@ -11,7 +9,7 @@ from repro.paper.tables import TOLERANCE, cells
 from repro.run.verdict import bounds
 from repro.verify import runs
 from repro.verify.order import RESERVE
-from tests.command_line import answer, refusal, repro
+from tests.command_line import answer, repro
 
 
 def test_the_list_stays_within_its_budget_with_a_price_and_command_a_run() -> None:
@@ -70,19 +68,3 @@ def test_it_shows_twenty_rows_and_all_where_asked() -> None:
     shown = repro("verify", "--budget", "20").stdout
     assert " more rows: --all shows all." in shown
     assert " more rows" not in repro("verify", "--budget", "20", "--all").stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("", "expected --budget SUM, --minutes N or --gpu NAME, such as --budget 20"),
-        ("--gpu V100", "--gpu V100: expected a GPU of the paper's, RTX 3090, A6000, A100, H100"),
-        ("--budget 0.01", "no run fits --budget 0.01: give more"),
-        ("--budget -1", "--budget"),
-        ("--minutes x", "--minutes"),
-        ("--budget 20 --currency EUR", "--prices FILE brings one, or plan with --minutes"),
-        ("--budget 20 --gpu 'RTX 3090'", "no rental price in USD of 1 x RTX 3090"),
-    ],
-)
-def test_a_wrong_word_is_one_line(words: str, expected: str) -> None:
-    assert expected in refusal("verify", *shlex.split(words))
