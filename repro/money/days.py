@@ -118,9 +118,15 @@ def _order(row: SettingsDays) -> float:
     return row.days.value if row.days is not None else math.inf
 
 
-@lru_cache(10_000)  # the page in a browser asks again at every key
-def _forecast(recipe: Recipe, machine: Machine, settings: Settings, traced: Traced) -> Forecast:
-    return forecast(recipe, machine, settings, fitted_constants()[EVERYTHING], traced)
+@lru_cache(1000)  # the page in a browser asks again at every key
+def _searched(recipe: Recipe, machine: Machine, traced: Traced, methods: ModernMethods | None) -> list[Forecast]:
+    """Predict the paper's search on a machine, and the parts of modern training where `methods` adds them."""
+    constants = fitted_constants()[EVERYTHING]
+    found = [forecast(recipe, machine, each, constants, traced) for each in search_space(machine.world)]
+    if methods is not None:
+        both = today(recipe, machine, constants, traced)
+        found.append(both.exact if methods == "modern:exact" else both.all)
+    return found
 
 
 class ModelDays:
@@ -133,7 +139,6 @@ class ModelDays:
             _check_printed(model, asked)
         if asked.stack == "paper" and models.is_own(model):
             raise UserError(f"--stack paper: {model} is traced on today's stack alone: leave --stack out")
-        self._searched: dict[Machine, list[Forecast]] = {}
         named = [*of_folders(model, asked.runs, asked.methods), *asked.trained]
         self.recipe = models.find(model) if named else models.find_traced(model)
         self._measured = [*(shipped(self.recipe.name) if asked.shipped else []), *named]
@@ -232,8 +237,9 @@ class ModelDays:
         rows = {}
         nearest = {naive: self._nearest(known, naive) for naive in (False, True)} if known else {}
         for each in forecasts:
-            there, naive = measured.get(each.settings.id), not self._counts(each.settings.id)
-            rows[each.settings.id] = self._of(there, each) if there else self._foretold(each, nearest.get(naive))
+            id = each.settings.id
+            naive = not self._counts(id)
+            rows[id] = self._of(measured[id], each) if id in measured else self._foretold(each, nearest.get(naive))
         rows |= {id: self._of(there, None) for id, there in measured.items() if id not in rows}
         rows = {id: replace(row, elsewhere=elsewhere.get(id)) for id, row in rows.items()}
         best = self.fastest(rows.values())
@@ -247,16 +253,14 @@ class ModelDays:
 
     def _foretold(self, each: Forecast, nearest: tuple[Measurement, float] | None) -> SettingsDays:
         """Return predicted days, to significant figures; projected ones where a measurement corrects them."""
-        days = self._by(each)
-        source = f"{each.settings.id}, on {self.stack}{self._clock}"
-        if days is None:
-            return SettingsDays(each.settings.id, None, "predicted", source, each, None)
-        if nearest is None:
-            return SettingsDays(each.settings.id, days.mapped(rough), "predicted", source, each, None)
+        days, id = self._by(each), each.settings.id
+        source = f"{id}, on {self.stack}{self._clock}"
+        if days is None or nearest is None:
+            return SettingsDays(id, days and days.mapped(rough), "predicted", source, each, None)
         best, factor = nearest
         source += f", corrected by {best.machine} measured on {best.stack}"
         corrected = Interval.exact(rough(days.value * factor))
-        return SettingsDays(each.settings.id, corrected, "projected", source, each, None)
+        return SettingsDays(id, corrected, "projected", source, each, None)
 
     def _by(self, each: Forecast) -> Interval | None:
         """Return predicted days by the clock that is asked for, with an interval where one is known."""
@@ -285,19 +289,13 @@ class ModelDays:
         """Predict settings on a machine, for the stack that is asked for. The model must be one that can be
         predicted."""
         assert self.traced is not None
-        return _forecast(self.recipe, machine, settings, self.traced)
+        return forecast(self.recipe, machine, settings, fitted_constants()[EVERYTHING], self.traced)
 
     def searched(self, machine: Machine | None) -> list[Forecast]:
         """Predict the paper's search on a machine; nothing where it cannot be predicted."""
         if machine is None or self.traced is None or self.recipe.batch_size % machine.world:
             return []
-        if machine not in self._searched:
-            found = [self.forecast(machine, each) for each in search_space(machine.world)]
-            if self.asked.methods is not None:
-                both = today(self.recipe, machine, fitted_constants()[EVERYTHING], self.traced)
-                found.append(both.exact if self.asked.methods == "modern:exact" else both.all)
-            self._searched[machine] = found
-        return self._searched[machine]
+        return _searched(self.recipe, machine, self.traced, self.asked.methods)
 
     def _standing(self, machine: Machine | tuple[str, int], elsewhere: bool = False) -> dict[str, Measurement]:
         """Return the measurements that may be of this very machine, by settings."""
@@ -343,7 +341,7 @@ class ModelDays:
         """Name whose stack the days are of."""
         return "the installed" if descriptions.traces_here(self.recipe) else WHOSE[self.asked.stack]
 
-    @property
+    @cached_property
     def stack(self) -> str:
         """Name the stack of predictions, with the version of transformers that its traces are of."""
         traced = self.traced or of_stack(self.asked.stack)
