@@ -66,6 +66,11 @@ def name_of(option: Field[Any]) -> str:
     return name or option.metadata["metavar"] or option.name
 
 
+def declared(kind: type[Options]) -> tuple[str, ...]:
+    """Return the options that a class declares itself."""
+    return tuple(name for name in vars(kind)["__annotations__"] if name in {each.name for each in fields(kind)})
+
+
 def given(asked: Options, names: Iterable[str]) -> list[str]:
     """Return which of these options have another value than their default, as they are typed."""
     known = {each.name: each for each in fields(asked)}

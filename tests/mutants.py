@@ -1016,6 +1016,12 @@ MUTANTS = {
         "tests/test_slurm.py -k 'before_the_job or about_to_end'",
     ),
     # --- Text, files and the set-up ---
+    "given-options": Mutant(
+        "repro/options.py",
+        "getattr(asked, name) != known[name].default",
+        "getattr(asked, name) is not None",
+        "tests/test_cli.py -k parsed_once",
+    ),
     "formula-in-csv": Mutant("repro/console.py", '"[=+@', '"[+@', "tests/test_hostile.py -k formula"),
     "narrow-interval": Mutant(
         "repro/formats.py",

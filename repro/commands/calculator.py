@@ -10,11 +10,11 @@ from typing import Any
 
 from .. import formats
 from ..console import UserError
-from ..formats import DAYS_A_YEAR, Format, Interval, bytes_, path, size
+from ..formats import DAYS_A_YEAR, Interval, bytes_, path, size
 from ..money.amounts import Sum, currency, interval, money_text
 from ..money.breakeven import NOTHING, ONE, Case, Computed, comment_cases, first_run, its, its_rate, lifespan_years
 from ..money.prices import PriceList, price_list, worth
-from ..options import Options, format_option, given, option
+from ..options import Output, declared, given, option
 from ..printout import Column, finite, screen
 
 _MOST_KILOWATTS = 100  # larger values are probably meant in watts
@@ -51,14 +51,13 @@ def currency_option() -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostOptions(Options):
+class CostOptions(Output):
     """The options that both answers on costs share."""
 
     prices: Path | None = option("TOML, or SkyPilot's CSV, of prices that replace ours", "FILE", path)
     currency: str = currency_option()
     electricity: Sum | None = option("price of a kWh, which the owner pays", "SUM", Sum.parse)
     storage: int | None = option("data that the renter keeps during a run: [[storage]] in --prices", "900GB", bytes_)
-    format: Format = format_option()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +71,6 @@ class Calculator(CostOptions):
     resale: Sum | None = option("what it sells for in the end (default: nothing)", "SUM", Sum.parse)
     pue: Interval | None = option("power usage effectiveness, or bounds (default: 1)", "X", _pue)
     co2: Interval | None = option("grams of CO2 per kWh", "G", interval)
-
-
-INPUTS = ("machine", "rent", "hours", "power", "resale", "pue", "co2")
 
 
 def in_currency(given: Sum | None, unit: str, prices: PriceList, otherwise: Interval) -> Interval:
@@ -103,7 +99,7 @@ def _rate(place: str, currency: str, unit: str, prices: PriceList) -> float:
 def main(asked: Calculator) -> int:
     """Print when owning beats renting: the comment's own sum, or that of the inputs given."""
     unit, prices = asked.currency, price_list(asked.prices)
-    if given(asked, ("currency", "electricity", "storage", *INPUTS)) in ([], ["--co2"]):
+    if given(asked, ("currency", "electricity", "storage", *declared(Calculator))) in ([], ["--co2"]):
         rows = comment_cases()
         sentence, notes = _of_comment(rows)
     else:

@@ -14,7 +14,7 @@ from ..compare.trials import Compared
 from ..console import UserError
 from ..formats import path, percent, shell_words
 from ..machine.packages import without_build
-from ..options import argument, given, option
+from ..options import argument, declared, given, option
 from .against_options import Against
 
 _FEW = 6  # packages that a command names
@@ -56,8 +56,7 @@ def main(asked: Asked) -> int:
         return measure(asked)
     if asked.before is None or asked.after is None:
         raise UserError("expected BEFORE and AFTER, two results, or --against LOCK, another software stack")
-    of_against = [each for each in vars(Against)["__annotations__"] if each != "against"]
-    if useless := given(asked, of_against):
+    if useless := given(asked, declared(Against)):
         raise UserError(f"{useless[0]} changes nothing without --against: leave it out; BEFORE and AFTER are measured")
     drift = trials.DRIFT if asked.drift is None else asked.drift
     before, after = read_side(asked.before), read_side(asked.after)

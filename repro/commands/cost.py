@@ -21,7 +21,7 @@ from ..money.measurements import UNKNOWN, Measurement
 from ..money.offers import Costs, Offer, kilowatts
 from ..money.prices import GpuPrice, PriceList, canonical_gpu, old, price_list, worth
 from ..money.spot import Interruptions
-from ..options import flag, given, option
+from ..options import declared, given, option
 from ..paper.custom_gpu import custom_gpu
 from ..paper.gpus import CustomGpu, Gpu, by_name, paper_gpus
 from ..predict.traces import Stack
@@ -35,10 +35,6 @@ from .custom_models import model_argument
 from .day_options import by_option, measured_days, more_days, stack_option
 
 _MOST_GPUS = 100_000  # as many as the largest clusters have
-_OF_A_MODEL = (
-    *("terms", "gpu", "gpus", "budget", "deadline", "runs", "measured", "by", "stack", "methods"),
-    "interrupted_every",
-)
 
 
 def _gpu(text: str, option: str) -> CustomGpu | str:
@@ -69,7 +65,6 @@ class Asked(Calculator):
     interrupted_every: float | None = option(
         "count spot instances, interrupted so often: [[spot]] in --prices", "12h", seconds
     )
-    all: bool = flag("show all rows")
 
     @property
     def custom(self) -> CustomGpu | None:
@@ -83,10 +78,10 @@ class Asked(Calculator):
 
 def main(asked: Asked) -> int:
     if asked.model is None:
-        if found := given(asked, _OF_A_MODEL):
+        if found := given(asked, declared(Asked)):
             raise UserError(f"{found[0]} needs a MODEL, such as {command()} cost vit")
         return calculator.main(asked)
-    if found := given(asked, calculator.INPUTS):
+    if found := given(asked, declared(Calculator)):
         raise UserError(f"{found[0]} is an input of the calculator, which takes no MODEL: leave one of them out")
     known, costs = _known(asked, asked.model)
     machines = offers.offers(_days(asked, known, costs.prices), costs)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from .. import files
 from ..console import UserError, say
-from ..formats import Format, count, counted, listing, path
+from ..formats import count, counted, listing, path
 from ..money.amounts import budget as parse_budget
 from ..money.amounts import money_text
 from ..money.prices import PriceList, Rental, old, price_list, serving, worth
-from ..options import Options, argument, flag, format_option, given, option
+from ..options import Output, argument, given, option
 from ..paper.gpus import find, paper_gpus
 from ..printout import Column, finite, screen
 from .calculator import currency_option
@@ -32,7 +32,7 @@ def _of_paper(name: str, option: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Options):
+class Asked(Output):
     usage = "%(prog)s (--budget SUM | --minutes N | --gpu NAME | certificate.json DIR ...) [OPTIONS]"
     files: tuple[Path, ...] = argument(
         "a certificate that report wrote, and the folders it is of", "FILE", path, nargs="*"
@@ -49,8 +49,6 @@ class Asked(Options):
         path,
     )
     at_the_end: str | None = option("in place of shutting down: the provider's own command", "COMMAND")
-    all: bool = flag("show all rows")
-    format: Format = format_option()
 
 
 def main(asked: Asked) -> int:
