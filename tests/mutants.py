@@ -651,6 +651,12 @@ MUTANTS = {
         "return _is_idle(process)",
         "tests/test_interleaving.py -k 'keeps_its_turn or ends_early'",
     ),
+    "processes-for-a-stranger": Mutant(
+        "repro/measure/nodes.py",
+        "if asked.ranks > most_ranks:",
+        "if False:",
+        "tests/test_nodes.py -k room_for",
+    ),
     # --- Running ---
     "estimated-rounds": Mutant(
         "repro/run/estimate.py",

@@ -26,7 +26,7 @@ from repro.machine.support import Stack
 from repro.measure import nodes
 from repro.measure.jobs import Job, RankOutcome, Report
 from repro.measure.launcher import ServerDiedError
-from repro.measure.nodes import Answer, Leader, Request, Store, follow
+from repro.measure.nodes import Answer, EndedError, Leader, Request, Store, follow
 from repro.measure.rank import interface
 from repro.measure.trial import Bench
 from repro.record import Trial
@@ -315,7 +315,7 @@ def test_a_node_that_is_asked_for_more_processes_than_it_has_room_for_ends(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store: Any = MagicMock()
-    store.__enter__.return_value.receive.return_value = Request(**{**ASKED, "ranks": 2})
+    store.__enter__.return_value.receive.side_effect = [Request(**{**ASKED, "ranks": 2}), EndedError(0, "")]
     monkeypatch.setattr(nodes, "Store", lambda node: store)
     server = MagicMock(methods=(), broken={})
     assert follow(Node(1, 2, "127.0.0.1", 0, "SLURM"), server, tmp_path, "cpu", 1, cuda=False) == FAILED

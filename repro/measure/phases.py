@@ -48,8 +48,8 @@ def fit(rank: Rank, recipe: str, scale: Scale, settings: str, tf32: bool, start:
     wanted = Settings.parse(settings)
     built = engine.build(model, wanted, rank, 1, compiled=False, tf32=tf32)
     _refuse_slow_scan(rank, model, wanted)
-    watch, size = Watch(), start
-    while size <= largest:
+    watch = Watch()
+    for size in (start, *(each for each in divisors(largest) if each > start)):
         batch = to_device(random_batch(model, size, SEED + rank.index), rank)
         first = size == start
         if first:
@@ -70,7 +70,6 @@ def fit(rank: Rank, recipe: str, scale: Scale, settings: str, tf32: bool, start:
         del batch
         if rank.cuda:
             torch.cuda.empty_cache()
-        size = next((each for each in divisors(largest) if each > size), largest + 1)
 
 
 def _refuse_slow_scan(rank: Rank, model: Recipe, wanted: Settings) -> None:

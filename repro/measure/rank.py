@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from repro.machine import nvml
@@ -45,6 +45,7 @@ class Rank:
     turns: Connection | None = None
     projected: bool = False
     methods: tuple[MethodFile, ...] = ()
+    patience: ClassVar[timedelta | None] = _FOREVER  # of collectives
 
     @property
     def device(self) -> torch.device:
@@ -82,16 +83,7 @@ class Rank:
             if not self.cuda:
                 _start_gloo()
             return
-        if self.rendezvous.startswith("/"):
-            name: str | None = "lo"
-            file: Any = os.fsencode(self.rendezvous)  # a path may be no UTF-8
-            store: Any = dist.FileStore(file, self.world)  # type: ignore[attr-defined]
-        else:
-            place = urlsplit(self.rendezvous)
-            name = interface(place.fragment)
-            host: Any = place.hostname
-            nodes = dist.TCPStore(host, place.port or 0, timeout=_FOREVER, wait_for_workers=False)  # type: ignore[attr-defined]
-            store = dist.PrefixStore(place.path, nodes)  # type: ignore[attr-defined]
+        store, name = self.meet()
         if name is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         dist.init_process_group(
@@ -99,9 +91,21 @@ class Rank:
             store=store,
             rank=self.index,
             world_size=self.world,
-            timeout=_FOREVER,
+            timeout=self.patience,
             device_id=self.device if self.cuda else None,
         )
+
+    def meet(self) -> tuple[Any, str | None]:
+        """Return the store in which the ranks meet, and the network interface that leads to the others, if known."""
+        import torch.distributed as dist
+
+        if self.rendezvous.startswith("/"):
+            file: Any = os.fsencode(self.rendezvous)  # a path may be no UTF-8
+            return dist.FileStore(file, self.world), "lo"  # type: ignore[attr-defined]
+        place = urlsplit(self.rendezvous)
+        host: Any = place.hostname
+        nodes = dist.TCPStore(host, place.port or 0, timeout=_FOREVER, wait_for_workers=False)  # type: ignore[attr-defined]
+        return dist.PrefixStore(place.path, nodes), interface(place.fragment)  # type: ignore[attr-defined]
 
     @property
     def interleaved(self) -> bool:

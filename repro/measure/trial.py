@@ -156,26 +156,23 @@ class _Ranks:
 
     def call(self, function: str, memory: int | None, arguments: dict[str, Any]) -> list[RankOutcome]:
         """Return each rank's outcome of a function of phases.py; `memory` is their limit in bytes."""
-        return self.bench.server.call(
+        trial, bench = self.trial, self.bench
+        projected = trial.measured_on is not None
+        return bench.server.call(
             Job(
                 call=f"repro.measure.phases:{function}",
                 arguments=arguments,
-                ranks=self.trial.count if self.trial.measured_on is None else self.trial.measured_on,
+                ranks=trial.measured_on or trial.count,
                 log=str(self.log),
                 timeout=max(0.0, self.deadline - time.monotonic()),
-                cuda=self.bench.cuda,
+                cuda=bench.cuda,
                 memory=memory,
-                scheduler=self.bench.scheduler,
-                **self._projected(),
+                scheduler=bench.scheduler,
+                projected=projected,
+                world=trial.world if projected else 0,
+                set_aside=bench.group_bytes if projected and bench.cuda else 0,
             )
         )
-
-    def _projected(self) -> dict[str, Any]:
-        """Return what a job has to say of ranks that are not started."""
-        trial = self.trial
-        if trial.measured_on is None:
-            return {}
-        return {"projected": True, "world": trial.world, "set_aside": self.bench.group_bytes if self.bench.cuda else 0}
 
     def attempt(self, function: str, **own: Any) -> tuple[Status, list[RankOutcome]]:
         """Run a function that builds the model, within the memory limit; return the joint status and outcomes."""

@@ -74,6 +74,8 @@ def _tasks_here(variables: Mapping[str, str], tasks: int, nodes: int) -> int:
 class TrainingRank(Rank):
     """A rank that waits for the others in view of its user, who can stop it meanwhile."""
 
+    patience = None  # torch's own
+
     def __init__(self, place: Place) -> None:
         cuda = torch.cuda.is_available()
         super().__init__(place.rank, place.world, place.local, place.locals, cuda, report=lambda report: None)
@@ -84,23 +86,12 @@ class TrainingRank(Rank):
                 "start one for each GPU"
             )
 
-    def join(self) -> None:
-        """Join the other ranks once all are there. CUDA ranks also use gloo: offloaded tensors are reduced on the CPU.
-
-        Raises UserError where some do not come within ten minutes."""
-        if dist.is_initialized():
-            return
+    def meet(self) -> tuple[Any, str | None]:
+        """Return the store once all ranks are there, and the network interface. Raises UserError where some do not come
+        within ten minutes."""
         place = self.place
         name = "lo" if place.locals == place.world else interface(cluster.local_address(place.host, place.port))
-        if name is not None:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if self.cuda else "gloo",
-            store=dist.HashStore() if place.world == 1 else _met(place),  # type: ignore[attr-defined]
-            rank=place.rank,
-            world_size=place.world,
-            device_id=self.device if self.cuda else None,
-        )
+        return dist.HashStore() if place.world == 1 else _met(place), name  # type: ignore[attr-defined]
 
 
 def _met(place: Place) -> Any:
