@@ -20,7 +20,7 @@ def starts(ask: Ask, recipe: str, ranks: int, repeats: int = REPEATS) -> Iterato
     for _ in range(repeats):
         for phase, arguments in (("fit", {"start": 1, "largest": 1}), ("measure", timing)):
             outcomes = ask(f"repro.measure.phases:{phase}", ranks=ranks, **common, **arguments)
-            yield max(report.started for o in outcomes for report in o.reports if report.started is not None)
+            yield max(outcome.started for outcome in outcomes if outcome.started is not None)
 
 
 def row(name: str, seconds: list[float]) -> dict[str, Any]:

@@ -635,8 +635,8 @@ MUTANTS = {
     ),
     "fits-on-all-ranks": Mutant(
         "repro/measure/outcomes.py",
-        "return min(max(report.fits or 0",
-        "return max(max(report.fits or 0",
+        "return min(max(outcome.fitted",
+        "return max(max(outcome.fitted",
         "tests/test_trial.py -k 'goes_up_from_its_start or ranks_are_reported'",
     ),
     "built-while-others-are-timed": Mutant(

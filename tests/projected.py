@@ -65,10 +65,9 @@ def searched(
     first = outcomes[0]
     statuses = [outcome.status for outcome in outcomes]
     assert memory is not None or set(statuses) == {"ok"}, f"{statuses} {first.error}\n{first.traceback}"
-    fits = min(max((report.fits or 0 for report in outcome.reports), default=0) for outcome in outcomes)
-    reports = [report for report in first.reports if report.fits is not None and report.fits <= fits]
-    [ran] = (report.as_run for report in first.reports if report.as_run is not None)
-    return Searched({report.fits or 0: report.peak or 0 for report in reports}, ran, first.value or 0)
+    fits = min(max(outcome.fitted, default=0) for outcome in outcomes)
+    assert first.as_run is not None
+    return Searched({size: peak for size, peak in first.fitted.items() if size <= fits}, first.as_run, first.value or 0)
 
 
 @dataclass(frozen=True)

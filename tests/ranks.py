@@ -25,7 +25,6 @@ from torch.utils._pytree import tree_leaves
 from repro import models
 from repro.measure import engine, phases
 from repro.measure.batches import random_batch
-from repro.measure.jobs import Report
 from repro.measure.memory import Peak, is_out_of_memory, limit_memory
 from repro.measure.rank import STACK_STARTED, Rank
 from repro.paper.settings import Settings
@@ -117,8 +116,8 @@ def leave_a_family(rank: Rank, pids: str) -> None:
 
 def report_then(rank: Rank, what: str) -> None:
     """Reports twice, then ends as told: a signal's name, `exit`, `raise`, `complain`, or `unsayable`."""
-    rank.report(Report(fits=1))
-    rank.report(Report(fits=2))
+    rank.report(fitted={1: 10})
+    rank.report(fitted={1: 10, 2: 20})
     if what == "raise":
         raise ValueError("the first line\nand a second one")
     if what == "complain":

@@ -14,7 +14,6 @@ import torch
 from repro.machine import host as cgroups
 from repro.machine import nvml
 from repro.machine.host import host
-from repro.measure.jobs import Report
 from repro.measure.rank import Rank
 from tests.command_line import refusal
 from tests.test_fork_server import ended
@@ -75,7 +74,7 @@ def test_ranks_share_the_threads_that_these_cpus_can_run(monkeypatch: pytest.Mon
     threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    Rank(0, 2, 0, 2, cuda=False, report=lambda report: None).prepare(None)
+    Rank(0, 2, 0, 2, cuda=False, report=lambda **_: None).prepare(None)
     assert threads == [max(1, (host().usable_cpus or 0) // 2)]
 
 
@@ -90,9 +89,9 @@ def test_a_rank_on_a_gpu_keeps_its_threads_and_first_tells_of_its_own_gpu(
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: output.append(("takes", number)))
     monkeypatch.setattr(nvml, "memory", lambda local: (80, local))
     monkeypatch.setattr(os, "environ", {} if given is None else {"OMP_NUM_THREADS": given})
-    rank = Rank(5, 8, 1, 2, cuda=True, report=output.append)
+    rank = Rank(5, 8, 1, 2, cuda=True, report=lambda **said: output.append(said))
     rank.prepare(None)
-    assert output == [*threads, Report(gpu_memory=(80, 1)), ("takes", 1)]
+    assert output == [*threads, {"gpu_memory": (80, 1)}, ("takes", 1)]
     numbers = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
     assert numbers == {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}, "DeepSpeed reads them"
 

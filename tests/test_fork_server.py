@@ -28,7 +28,7 @@ from repro.machine import host
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
 from repro.measure import launcher
-from repro.measure.jobs import Job, RankOutcome, Report
+from repro.measure.jobs import Job, RankOutcome
 from repro.measure.launcher import ForkServer, ServerDiedError, StackError
 from repro.measure.server import _Forked, _of_error, _traceback
 from repro.measure.trial import Bench, run_trial
@@ -181,7 +181,7 @@ def test_a_killed_rank_is_crashed_and_names_the_signal(fork_server: ForkServer, 
     output, _, cause = outcome.error.partition(", ")
     assert output == f"the process was killed by {name}"
     assert cause == ("as the kernel does where the host's memory runs out" if name == "SIGKILL" else "")
-    assert outcome.reports == [Report(fits=1), Report(fits=2)]
+    assert outcome.fitted == {1: 10, 2: 20}
 
 
 def ended(number: int, before: int, cuda: bool = False) -> tuple[str, str, bool]:

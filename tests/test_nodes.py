@@ -24,7 +24,7 @@ from repro.console import FAILED, UserError
 from repro.machine.cluster import Node, first_host, launch, launched, local_address
 from repro.machine.support import Stack
 from repro.measure import nodes
-from repro.measure.jobs import Job, RankOutcome, Report
+from repro.measure.jobs import Job, RankOutcome
 from repro.measure.launcher import ServerDiedError
 from repro.measure.nodes import Answer, EndedError, Leader, Request, Store, follow
 from repro.measure.rank import interface
@@ -477,10 +477,10 @@ def answered(monkeypatch: pytest.MonkeyPatch, folder: Path, *outcomes: RankOutco
 
 
 def test_an_answer_is_taken_for_what_its_phase_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told = RankOutcome(1, "ok", TIMED, reports=[Report(fits=4, peak=9)])
+    told = RankOutcome(1, "ok", TIMED, fitted={4: 9})
     [found] = answered(monkeypatch, tmp_path, told)
     assert found.value.host == ROUNDS
-    assert found.reports == [Report(fits=4, peak=9)]
+    assert found.fitted == {4: 9}
     with pytest.raises(ServerDiedError, match=r"^node 1: the fork server has left"):
         answered(monkeypatch, tmp_path, error="the fork server has left")
 

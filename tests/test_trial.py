@@ -19,7 +19,7 @@ from repro import datafile, models
 from repro.machine.build_cache import clean_build_caches
 from repro.machine.packages import installed_packages
 from repro.machine.support import Stack
-from repro.measure.jobs import Ended, Job, Measured, RankOutcome, RankStatus, Report
+from repro.measure.jobs import Ended, Job, Measured, RankOutcome, RankStatus
 from repro.measure.launcher import ForkServer
 from repro.measure.micro_batch import search
 from repro.measure.outcomes import joint_status, largest_fitting, peaks
@@ -153,8 +153,7 @@ def test_a_search_tries_the_divisors_of_the_share(start: int, crashes: bool, tri
         asked.append((start, largest))
         fit = [each for each in (1, 2, 4, 5, 10) if start <= each <= largest]
         failed: Ended = "crashed" if crashes and start > 1 else "out_of_memory"
-        reports = [Report(fits=each, peak=each) for each in fit]
-        return failed, [RankOutcome(0, failed, error="no more", reports=reports)]
+        return failed, [RankOutcome(0, failed, error="no more", fitted={each: each for each in fit})]
 
     record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
     assert search(attempt, 100, start, record) == 10
@@ -272,7 +271,7 @@ def test_the_search_takes_a_step_at_each_size_and_two_where_it_starts_above_1(
     [from_1], [from_2] = (in_ranks("played", phase="fit", start=start, **known) for start in (1, 2))
     assert from_1["output"] == " ".join(["copy reduce update wait"] * 3), "a size fits once the device has done it"
     assert from_2["output"] == "copy reduce update reduce update wait copy reduce update wait"
-    assert from_2["reports"]["peak"] == "limited", "what a size took is counted as a limit counts it"
+    assert set(from_2["reports"]["fitted"].values()) == {"limited"}, "what a size took is counted as a limit counts it"
 
 
 @pytest.mark.parametrize(
@@ -376,7 +375,7 @@ def test_the_extrapolation_is_held_against_whole_steps(accumulated: Record, shar
 
 def test_ranks_are_reported_as_one() -> None:
     def rank(status: RankStatus, *fits: tuple[int, int]) -> RankOutcome:
-        return RankOutcome(0, status, reports=[Report(fits=size, peak=peak) for size, peak in fits])
+        return RankOutcome(0, status, fitted=dict(fits))
 
     tight, roomy = rank("out_of_memory", (1, 30), (2, 50)), rank("stopped", (1, 20), (2, 60), (4, 90))
     assert largest_fitting([roomy, tight]) == 2
@@ -427,10 +426,10 @@ def test_the_search_goes_up_from_its_start_and_where_that_does_not_fit_down(
 def search_of(end: Ended, start: int, largest: int, taken: int = 0, **known: Any) -> tuple[Ended, list[RankOutcome]]:
     """An attempt of a search on a GPU of 80 bytes, `taken` of them by others: a micro batch of 1 takes 20, of 2 takes
     40, and what is larger ends so, and is `known` of its outcome."""
-    reports = [Report(gpu_memory=(80, taken))]
-    reports += [Report(fits=size, peak=20 * size) for size in (1, 2) if start <= size <= largest]
-    status: Ended = "ok" if reports[1:] and largest <= 2 else end
-    return status, [RankOutcome(0, status, error="no more", traceback="here", reports=reports, **known)]
+    fitted = {size: 20 * size for size in (1, 2) if start <= size <= largest}
+    status: Ended = "ok" if fitted and largest <= 2 else end
+    known |= {"gpu_memory": (80, taken), "fitted": fitted}
+    return status, [RankOutcome(0, status, error="no more", traceback="here", **known)]
 
 
 @pytest.mark.parametrize(
@@ -452,8 +451,8 @@ def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_whereve
 
     def attempt(start: int, largest: int) -> tuple[Ended, list[RankOutcome]]:
         status: Ended = "ok" if largest == 1 else "crashed"
-        reports = [Report(gpu_memory=(80, 0)), *([Report(fits=1, peak=31)] if start == 1 else [])]
-        return status, [RankOutcome(0, status, error="NCCL error", reports=reports)]
+        fitted = {1: 31} if start == 1 else {}
+        return status, [RankOutcome(0, status, error="NCCL error", gpu_memory=(80, 0), fitted=fitted)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert search(attempt, 16, start, record) == 0
@@ -465,8 +464,7 @@ def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_whereve
 
 
 def test_a_search_that_crashes_on_a_gpu_that_tells_of_no_memory_has_found_what_fits() -> None:
-    reports = [Report(), Report(fits=1, peak=31)]
-    crashed = RankOutcome(0, "crashed", error="cuDNN error", reports=reports)
+    crashed = RankOutcome(0, "crashed", error="cuDNN error", fitted={1: 31})
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert search(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 1
     [warning] = warnings(record)
@@ -475,7 +473,7 @@ def test_a_search_that_crashes_on_a_gpu_that_tells_of_no_memory_has_found_what_f
 
 
 def test_a_search_that_crashes_at_one_example_is_a_crash_of_nothing_that_fits() -> None:
-    crashed = RankOutcome(0, "crashed", error="NCCL error", reports=[Report(gpu_memory=(80, 0))])
+    crashed = RankOutcome(0, "crashed", error="NCCL error", gpu_memory=(80, 0))
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert search(lambda start, largest: ("crashed", [crashed]), 16, 1, record) == 0
     assert (record.status, record.reason) == ("crashed", "NCCL error")
@@ -484,8 +482,8 @@ def test_a_search_that_crashes_at_one_example_is_a_crash_of_nothing_that_fits() 
 def test_what_ends_a_search_below_a_crash_is_what_it_ends_by() -> None:
     def attempt(start: int, largest: int) -> tuple[Ended, list[RankOutcome]]:
         status: Ended = "crashed" if start == 16 else "out_of_memory"
-        reports = [Report(gpu_memory=(80, 0)), *([Report(fits=1, peak=31)] if start == 1 else [])]
-        return status, [RankOutcome(0, status, error="no more", reports=reports)]
+        fitted = {1: 31} if start == 1 else {}
+        return status, [RankOutcome(0, status, error="no more", gpu_memory=(80, 0), fitted=fitted)]
 
     record = Record.of(Trial("vit", "tiny", "naive", "H100", 1), "ok")
     assert search(attempt, 16, 16, record) == 1
@@ -524,9 +522,9 @@ def test_the_memory_of_the_host_does_not_go_by_the_micro_batch_in_a_search_eithe
 
 def test_a_gpu_that_others_filled_before_fits_nothing_for_their_sake() -> None:
     """Not even CUDA starts there, and so the GPU tells of no second process."""
-    reports = [Report(gpu_memory=(80 * 10**9, 79 * 10**9))]
+    known: dict[str, Any] = {"gpu_state": {"processes": 1}, "gpu_memory": (80 * 10**9, 79 * 10**9)}
     error = "CUDA error: out of memory"
-    full = RankOutcome(0, "out_of_memory", error=error, traceback="here", gpu_state={"processes": 1}, reports=reports)
+    full = RankOutcome(0, "out_of_memory", error=error, traceback="here", **known)
     record = Record.of(Trial("vit", "paper", "naive", "H100", 1), "ok")
     assert search(lambda start, largest: ("out_of_memory", [full]), 16, 1, record) == 0
     assert record.reason == "not even a micro batch of 1 fits; others had 79.0 GB of the GPU's memory"
@@ -854,9 +852,9 @@ def test_tf32_that_is_asked_for_and_does_not_run_is_reported(fork_server: ForkSe
     for tf32 in (True, False):
         job = Job("repro.measure.phases:fit", known | {"tf32": tf32}, 1, str(tmp_path / "log"), timeout=PATIENCE)
         [outcome] = fork_server.call(job)
-        [ran] = [report.as_run for report in outcome.reports if report.as_run is not None]
-        assert not ran.tf32, "a CPU has none"
-        record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok", as_run=ran)
+        assert outcome.as_run is not None
+        assert not outcome.as_run.tf32, "a CPU has none"
+        record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok", as_run=outcome.as_run)
         assert [warning.partition(",")[0] for warning in warnings(record)] == ["asked for TF32"] * tf32
 
 
@@ -874,4 +872,4 @@ def test_what_runs_otherwise_than_asked_fits_nothing(
     """Or the trial would take its crash for memory running out near the end, and time what fitted before."""
     [outcome] = fork_server.call(Job(f"tests.training:{search}", {}, 1, str(tmp_path / "log"), timeout=PATIENCE))
     assert (outcome.status, output in outcome.error) == ("crashed", True), outcome.error
-    assert not any(report.fits is not None for report in outcome.reports)
+    assert not outcome.fitted

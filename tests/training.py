@@ -32,7 +32,7 @@ from repro.measure.clock import Clock, Watch, kernel_path, optimizer_path, synch
 from repro.measure.engine import modern
 from repro.measure.engine.base import WrongWrapperError, layers, rate_factor, torch_optimizer
 from repro.measure.engine.plain import PlainEngine
-from repro.measure.jobs import SEED, Report
+from repro.measure.jobs import SEED
 from repro.measure.method import UnfitError
 from repro.measure.rank import Rank
 from repro.models import pythia
@@ -622,11 +622,6 @@ def mamba_path(rank: Rank, packages: str) -> list[str]:
     return [kernel_path(described, Watch()), import_errors()]
 
 
-def _said(report: Report) -> dict[str, Any]:
-    """What a report is of."""
-    return {name: value for name, value in dataclasses.asdict(report).items() if value is not None}
-
-
 def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     """What a phase of a trial does, in its order, and the inputs' sums: `copy` of inputs to the device, micro-steps
     `alone` and with reduction, `update`, `turn`, `wait` for the device, `ended` for the compiler's processes, [ and ]
@@ -674,7 +669,7 @@ def played(rank: Rank, phase: str, **arguments: Any) -> dict[str, Any]:
     clock: Any = Clock
     clock.part, clock.read = noted("[", Clock.part, "]"), lambda clock: ("by the host", "by the device")
     rank.turn = noted("turn", rank.turn)  # type: ignore[method-assign]
-    rank.report = lambda report: reports.update(_said(report))
+    rank.report = reports.update
     torch.compile = lambda module, **_: module  # type: ignore[assignment]
     result = getattr(phases, phase)(rank, scale="tiny", tf32=False, **arguments)
     played = {"output": " ".join(output), "inputs": sorted(set(inputs)), "divisors": divisors, "reports": reports}
@@ -802,7 +797,7 @@ def lab_training(rank: Rank, folder: str, **arguments: Any) -> dict[str, Any]:
     patched: Any = epochs
     patched.engine.build, patched._ImageFile.read = build, noted
     patched.wait, patched.time = lambda device: output.append("wait"), SimpleNamespace(perf_counter=lambda: clock[0])
-    rank.report = lambda report: output.append(*_said(report))
+    rank.report = lambda **said: output.append(*said)
     times = epochs.train(rank, "tiny", folder=folder, **arguments)
     return {"output": output, "reads": reads, "asked": asked, **times}
 

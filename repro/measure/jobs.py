@@ -1,4 +1,4 @@
-"""What the fork server, its client and its ranks send each other: jobs, reports and outcomes. Times are in seconds,
+"""What the fork server, its client and its ranks send each other: jobs and outcomes. Times are in seconds,
 memory in bytes."""
 
 from __future__ import annotations
@@ -53,31 +53,20 @@ class Job:
     own: CustomModel | None = None
 
 
-@dataclass(frozen=True)
-class Report:
-    """One report of a rank at work: the seconds from sending the job to its first step (`started`); its GPU's memory
-    and what was used before; how its first step ran, checked against what was asked for, and when the server that it
-    was forked from started (epoch); a micro batch that `fits` and its `peak`; the raw times of the authors' sequence;
-    the seconds that something was timed, with the CPU seconds of all processes and of the rank in them."""
-
-    started: float | None = None
-    gpu_memory: tuple[int, int | None] | None = None
-    as_run: AsRun | None = None
-    stack_started: float | None = None
-    fits: int | None = None
-    peak: int | None = None
-    authors: Times | None = None
-    cpu_use: tuple[float, float, float] | None = None
-
-
 @dataclass
 class RankOutcome:
-    """The result of one rank: `ok` with a value, `out_of_memory`, `unsupported` or `crashed` with the error,
-    `timed_out`, or `stopped`, by another rank's failure or by the client. `error` is one line, `reports` are in their
-    order, `failed` is the seconds from sending the job to an error. `of_host` marks memory that ran out on the host of
-    a GPU, `gpu_state` is what the GPU reported then. `busy_cpus` are those that other processes kept busy on its
-    machine while the ranks there timed something; None where nothing was timed, or the job was interleaved. The
-    status is empty as long as the rank runs."""
+    """What is known of one rank: what it has reported so far and, once it has ended, how.
+
+    It reports the seconds from sending the job to its first step (`started`); its GPU's memory and what was used
+    before; how its first step ran, checked against what was asked for, and when the server that it was forked from
+    started (epoch); the micro batches that fit (`fitted`), each with its peak; the raw times of the authors' sequence;
+    the seconds that something was timed, with the CPU seconds of all processes and of the rank in them.
+
+    It ends `ok` with a value, `out_of_memory`, `unsupported` or `crashed` with the error, `timed_out`, or `stopped`, by
+    another rank's failure or by the client. The status is empty as long as it runs. `error` is one line, `failed` is
+    the seconds from sending the job to an error. `of_host` marks memory that ran out on the host of a GPU, `gpu_state`
+    is what the GPU reported then. `busy_cpus` are those that other processes kept busy on its machine while the ranks
+    there timed something; None where nothing was timed, or the job was interleaved."""
 
     rank: int
     status: RankStatus = ""
@@ -88,7 +77,13 @@ class RankOutcome:
     of_host: bool = False
     gpu_state: GpuState | None = None
     busy_cpus: float | None = None
-    reports: list[Report] = field(default_factory=list)
+    started: float | None = None
+    gpu_memory: tuple[int, int | None] | None = None
+    as_run: AsRun | None = None
+    stack_started: float | None = None
+    fitted: dict[int, int] = field(default_factory=dict)
+    authors: Times = field(default_factory=dict)
+    cpu_use: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True)

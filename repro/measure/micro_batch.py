@@ -45,7 +45,9 @@ def search(
             start = share
     if status == "ok" and crash is not None:
         status, failure = "crashed", crash
-    _take_reports(outcomes[0], record)
+    record.observed.start_seconds = outcomes[0].started
+    if outcomes[0].as_run is not None:
+        record.as_run, record.stack_started = outcomes[0].as_run, outcomes[0].stack_started
     record.batch.peaks = peaks(outcomes, fitting)
     at = f"while searching at micro batch {failed_at(sizes[-1], start, fitting)}"
     if fitting and status == "crashed" and _near_the_end(record, failure):
@@ -61,15 +63,6 @@ def search(
 def failed_at(largest: int, start: int, fitting: int) -> int:
     """Return the micro batch after the last that fitted, of the divisors of `largest` from `start` on."""
     return next((each for each in divisors(largest) if each > fitting), largest) if fitting else start
-
-
-def _take_reports(first: RankOutcome, record: Record) -> None:
-    """Copy the first rank's reports of the search into the record."""
-    for report in first.reports:
-        if report.started is not None:
-            record.observed.start_seconds = report.started
-        if report.as_run is not None:
-            record.as_run, record.stack_started = report.as_run, report.stack_started
 
 
 def _near_the_end(record: Record, failure: RankOutcome) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from repro.machine.build_cache import disk_full
-from repro.record import GpuState, Record, Status, Times
+from repro.record import GpuState, Record, Status
 from repro.validity import gpu_disturbance
 
-from .jobs import RankOutcome, Report
+from .jobs import RankOutcome
 
 NOT_EVEN_1 = "not even a micro batch of 1 fits"
 REMEDIES: dict[str, str] = {
@@ -41,26 +41,21 @@ def first_failure(outcomes: list[RankOutcome]) -> RankOutcome:
 
 def largest_fitting(outcomes: list[RankOutcome]) -> int:
     """Return the largest micro batch that fits on all ranks, or 0: one out of memory stops the others."""
-    return min(max(report.fits or 0 for report in [Report(), *outcome.reports]) for outcome in outcomes)
+    return min(max(outcome.fitted, default=0) for outcome in outcomes)
 
 
 def peaks(outcomes: list[RankOutcome], fitting: int) -> list[list[int]]:
     """Return the micro batches up to `fitting` and the bytes that they took, on the rank that took most."""
     found: dict[int, int] = {}
-    for report in (report for outcome in outcomes for report in outcome.reports):
-        if report.fits is not None and report.peak is not None and report.fits <= fitting:
-            found[report.fits] = max(report.peak, found.get(report.fits, 0))
+    for size, peak in (each for outcome in outcomes for each in outcome.fitted.items()):
+        if size <= fitting:
+            found[size] = max(peak, found.get(size, 0))
     return [[size, peak] for size, peak in sorted(found.items())]
-
-
-def authors_times(outcome: RankOutcome) -> Times:
-    """Return the raw times of the authors' sequence; empty where the rank did not complete it."""
-    return next((report.authors for report in outcome.reports if report.authors is not None), {})
 
 
 def gpu_memory(outcome: RankOutcome) -> GpuState:
     """Return the memory of a rank's GPU, and how much was in use before the rank began; empty where unknown."""
-    reported = next((report.gpu_memory for report in outcome.reports if report.gpu_memory is not None), None)
+    reported = outcome.gpu_memory
     return {} if reported is None else dict(zip(("memory_bytes", "taken_bytes"), reported, strict=True))
 
 

@@ -27,7 +27,7 @@ from ..models.recipe import Recipe, Scale, divisors
 from . import engine
 from .batches import random_batch, to_device
 from .clock import Clock, Watch, kernel_path, optimizer_path, synchronised, wait
-from .jobs import PARTS, SEED, Measured, Report
+from .jobs import PARTS, SEED, Measured
 from .memory import Peak
 from .probes import NotCountedError, profiled
 from .rank import STACK_STARTED, Rank
@@ -48,12 +48,12 @@ def fit(rank: Rank, recipe: str, scale: Scale, settings: str, tf32: bool, start:
     wanted = Settings.parse(settings)
     built = engine.build(model, wanted, rank, 1, compiled=False, tf32=tf32)
     _refuse_slow_scan(rank, model, wanted)
-    watch = Watch()
+    watch, fitted = Watch(), dict[int, int]()
     for size in (start, *(each for each in divisors(largest) if each > start)):
         batch = to_device(random_batch(model, size, SEED + rank.index), rank)
         first = size == start
         if first:
-            rank.report(Report(started=rank.since_sent()))
+            rank.report(started=rank.since_sent())
         with watch if first else contextlib.nullcontext():
             built.micro_step(batch, reduce=True)
             built.update()
@@ -66,7 +66,8 @@ def fit(rank: Rank, recipe: str, scale: Scale, settings: str, tf32: bool, start:
         taken = peak.limited()
         if first:
             _report_what_ran(rank, built, model, wanted, tf32, watch)
-        rank.report(Report(fits=size, peak=taken))  # after the check above: what ran in another way does not fit
+        fitted[size] = taken
+        rank.report(fitted=fitted)  # after the check above: what ran in another way does not fit
         del batch
         if rank.cuda:
             torch.cuda.empty_cache()
@@ -103,7 +104,7 @@ def _report_what_ran(
         weights_held=held.weights,
         moments_held=held.moments,
     )
-    rank.report(Report(as_run=ran, stack_started=STACK_STARTED))
+    rank.report(as_run=ran, stack_started=STACK_STARTED)
 
 
 def measure(
@@ -129,7 +130,7 @@ def measure(
     peak = Peak(rank.cuda)
     built = engine.build(model, Settings.parse(settings), rank, accumulation, compiled=compiled, tf32=tf32)
     timed = _Timed(rank, built, random_batch(model, micro_batch, SEED + rank.index), steps)
-    rank.report(Report(started=rank.since_sent()))
+    rank.report(started=rank.since_sent())
     warm_up = timed.warm_up()
     if compiled:
         _end_compiler()
@@ -138,7 +139,7 @@ def measure(
 
     def tell_authors() -> None:
         """Report the authors' times: they stay valid if what follows, which keeps gradients, lacks memory."""
-        rank.report(Report(authors={name: clocks[name].read()[0] for name in ("with", "update")}))
+        rank.report(authors={name: clocks[name].read()[0] for name in ("with", "update")})
 
     synced: dict[str, list[float]] = {name: [] for name in PARTS}
     watts: dict[str, list[float]] = {name: [] for name in PARTS}

@@ -16,7 +16,7 @@ from repro.machine import nvml
 from repro.machine.host import usable_cpus
 
 from .interleaving import turn
-from .jobs import SEED, Report
+from .jobs import SEED
 from .memory import CpuUse, limit_memory
 from .method import MethodFile
 
@@ -29,17 +29,17 @@ STACK_STARTED = time.time()  # epoch; ranks are forked from a server that import
 
 @dataclass(eq=False)
 class Rank:
-    """The rank `index` of `world`, and `local` of `locals` on this node, which sends its reports by `report`. `sent` is
-    when the job was sent (epoch); a rank of a job that is interleaved with others waits at the pipe `turns`. A
-    `projected` rank has no others: what it sends is lost, and what it gets is its own. `methods` are the files of the
-    user's methods."""
+    """The rank `index` of `world`, and `local` of `locals` on this node. It sends fields of its `RankOutcome` by
+    `report`. `sent` is when the job was sent (epoch); a rank of a job that is interleaved with others waits at the pipe
+    `turns`. A `projected` rank has no others: what it sends is lost, and what it gets is its own. `methods` are the
+    files of the user's methods."""
 
     index: int
     world: int
     local: int
     locals: int
     cuda: bool
-    report: Callable[[Report], None]
+    report: Callable[..., None]
     rendezvous: str = ""
     sent: float = field(default_factory=time.time)
     turns: Connection | None = None
@@ -64,7 +64,7 @@ class Rank:
             torch.set_num_threads(max(1, usable_cpus() // self.locals))
         if self.cuda:
             # First, as nothing can be allocated on a GPU that others have filled.
-            self.report(Report(gpu_memory=nvml.memory(self.local)))
+            self.report(gpu_memory=nvml.memory(self.local))
             torch.cuda.set_device(self.local)
         if set_aside:
             free, _ = torch.cuda.mem_get_info()
@@ -129,7 +129,7 @@ class Rank:
         use = CpuUse()
         yield
         if not self.interleaved:
-            self.report(Report(cpu_use=use.read()))
+            self.report(cpu_use=use.read())
 
     def since_sent(self) -> float:
         """Return the seconds since the job was sent to the fork server."""

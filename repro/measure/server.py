@@ -69,7 +69,7 @@ def _rank_process(
                 local=local,
                 locals=job.world if job.projected and not job.cuda else job.ranks,
                 cuda=job.cuda,
-                report=pipe.send,
+                report=lambda **said: pipe.send(said),
                 rendezvous=job.rendezvous,
                 sent=job.sent,
                 turns=turns,
@@ -80,14 +80,13 @@ def _rank_process(
             if job.own is not None:
                 custom.register(job.own)
             module, function = job.call.split(":")
-            pipe.send(
-                RankOutcome(index, "ok", getattr(importlib.import_module(module), function)(rank, **job.arguments))
-            )
+            value = getattr(importlib.import_module(module), function)(rank, **job.arguments)
+            pipe.send({"status": "ok", "value": value})
         except BaseException as error:
             status, line, of_host = _of_error(error, kills, job.cuda)
             state = nvml.state(local) if status == "out_of_memory" and job.cuda else None
-            failed = time.time() - job.sent
-            pipe.send(RankOutcome(index, status, None, line, _traceback(), failed, of_host, state))
+            how = {"status": status, "error": line, "traceback": _traceback(), "of_host": of_host, "gpu_state": state}
+            pipe.send(how | {"failed": time.time() - job.sent})
             traceback.print_exc()
         sys.stdout.flush()  # last: a log that cannot be written must not lose a result
         sys.stderr.flush()
@@ -137,14 +136,9 @@ class _Forked:
         """Receive what the rank has sent."""
         while not self.hung_up and self.pipe.poll():
             try:
-                sent = self.pipe.recv()
+                vars(self.outcome).update(self.pipe.recv())
             except (EOFError, OSError):
                 self.hung_up = True
-            else:
-                if isinstance(sent, RankOutcome):
-                    sent.reports, self.outcome = self.outcome.reports, sent
-                else:
-                    self.outcome.reports.append(sent)
 
     def look(self) -> None:
         """Note whether the process has ended. Its pipe does not show it: a process that it forked may keep it open.
@@ -223,8 +217,7 @@ def run_job(job: Job, client: Connection) -> list[RankOutcome]:
         _end(group)
         for rank in ranks:
             rank.pipe.close()
-    reports = [report for rank in ranks for report in rank.outcome.reports]
-    others = busy_cpus([report.cpu_use for report in reports if report.cpu_use is not None])
+    others = busy_cpus([rank.outcome.cpu_use for rank in ranks if rank.outcome.cpu_use is not None])
     for rank in ranks:
         rank.outcome.status = rank.outcome.status or ending
         rank.outcome.busy_cpus = others

@@ -27,7 +27,6 @@ from .micro_batch import failed_at, search
 from .outcomes import (
     NOT_EVEN_1,
     REMEDIES,
-    authors_times,
     fail,
     first_failure,
     full_gpu,
@@ -244,7 +243,7 @@ def _time(ranks: _Ranks, recipe: Recipe, record: Record, micro_batch: int, fixed
             record.batch.full += full_gpu(first_failure(outcomes))
             if fixed_size:
                 break
-            authors = [authors_times(outcome) for outcome in outcomes]
+            authors = [outcome.authors for outcome in outcomes]
             if record.batch.authors_micro_batch is None and all(authors):
                 record.times = replace(record.times, host=authors)
                 record.batch.authors_micro_batch = micro_batch

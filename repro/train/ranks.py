@@ -78,7 +78,7 @@ class TrainingRank(Rank):
 
     def __init__(self, place: Place) -> None:
         cuda = torch.cuda.is_available()
-        super().__init__(place.rank, place.world, place.local, place.locals, cuda, report=lambda report: None)
+        super().__init__(place.rank, place.world, place.local, place.locals, cuda, report=lambda **_: None)
         self.place = place
         if cuda and place.local >= (seen := len(nvml.visible_devices())):
             raise UserError(

@@ -52,10 +52,7 @@ class Ranks:
         share, started = models.find(self.recipe, self.scale).batch_size // self.count, time.monotonic()
         outcomes = self._call("fit", start=1, largest=share & -share)
         seconds = time.monotonic() - started
-        fitting = [
-            {each.fits: each.peak for each in outcome.reports if each.fits is not None and each.peak is not None}
-            for outcome in outcomes
-        ]
+        fitting = [outcome.fitted for outcome in outcomes]
         common = set.intersection(*(set(each) for each in fitting))
         peaks = {size: max(each[size] for each in fitting) for size in sorted(common)}
         failed = next((each for each in outcomes if each.status not in ("ok", "stopped")), None)
