@@ -15,7 +15,7 @@ from repro.formats import SECONDS_A_DAY, listing
 from repro.paper.arithmetic import paper_gpu, recipe_of
 from repro.paper.gpus import Gpu, find
 from repro.paper.settings import NAIVE, Settings
-from repro.paper.tables import Cell, cells, published_settings
+from repro.paper.tables import Cell, cells
 from repro.predict.fits import EVERYTHING, Probes, fitted_constants, here
 from repro.predict.forecast import forecast, trace_of
 from repro.predict.hardware import Machine, Probed
@@ -29,7 +29,7 @@ from repro.run.corrected import corrected_table
 from repro.run.plan import Options
 from repro.run.projection import Projection, _sizes
 from repro.run.run import Run
-from repro.run.verdict import Verdict, judge, judge_tables
+from repro.run.verdict import Verdict, judge_tables
 from repro.steps import derive
 from repro.validity import contradiction
 from tests.command_line import (
@@ -71,7 +71,7 @@ def cell(days: int | None = 18, gpus: int = 4) -> Cell:
 
 
 def verdict_of(*records: Record, days: int | None = 18) -> Verdict:
-    return judge([cell(days)], records, published_settings(), tolerance=0.15)[0]
+    return judge_tables(records, 0.15, cells=[cell(days)])[0]
 
 
 ZERO_1 = "free_lunch+zero_1"  # Appendix J's settings of Pythia-1B on 4 H100

@@ -63,6 +63,13 @@ def test_the_nine_recipes_have_the_papers_order_and_names() -> None:
     assert [models.find(id).name for id in models.IDS] == list(printed_recipes())
 
 
+def test_every_recipe_of_a_family_is_listed_at_both_scales() -> None:
+    families = models._OF_PAPER | models._OTHERS
+    listed = {(id, scale) for id in families for scale in ("paper", "tiny")}
+    assert {key for family in families.values() for key in models._recipes(family)} == listed
+    assert all(models.find(id).id == id for id in families)
+
+
 @pytest.mark.parametrize("recipe", models.IDS)
 def test_models_have_the_known_parameters_and_layers(described: dict[str, Any], recipe: str) -> None:
     found = described[f"{recipe}/paper"]

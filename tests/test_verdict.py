@@ -13,7 +13,7 @@ from repro.formats import significant
 from repro.machine.support import compiles
 from repro.paper.arithmetic import paper_gpu
 from repro.paper.settings import NAIVE, Settings, Sharding, search_space
-from repro.paper.tables import Cell, PublishedSettings, State, Table, cells, published_settings
+from repro.paper.tables import Cell, PublishedSettings, State, Table, published_settings
 from repro.predict.fits import EVERYTHING, fitted_constants
 from repro.predict.forecast import forecast
 from repro.predict.hardware import Machine
@@ -21,7 +21,7 @@ from repro.predict.traces import PAPER_STACK, Traced, shipped
 from repro.record import Clock, Record, Status, Trial
 from repro.run.differences import explain_difference
 from repro.run.reading import read
-from repro.run.verdict import Verdict, comparable_with_cell, explain, judge, within
+from repro.run.verdict import Verdict, comparable_with_cell, explain, judge_tables, within
 from tests.command_line import ROOT, altered
 
 PYTHIA = ("pythia-1b", "Pythia-1B")
@@ -53,7 +53,7 @@ def record(settings: str, days: float | None, status: Status = "ok", **more: Any
 def verdict_of(
     a_cell: Cell, *records: Record, published: PublishedSettings | None = None, clock: Clock = "true"
 ) -> Verdict:
-    return judge([a_cell], records, [published or appendix_j()], tolerance=0.15, clock=clock)[0]
+    return judge_tables(records, 0.15, clock, [a_cell], [published or appendix_j()])[0]
 
 
 def clocks(settings: str, true: float, authors: float, **more: Any) -> Record:
@@ -439,7 +439,7 @@ def test_what_became_of_settings_is_reported_once_each_and_in_one_order() -> Non
 
 
 def test_without_records_no_cell_passes() -> None:
-    found = judge([*cells("1"), *cells("4")], [], published_settings(), 0.15)
+    found = judge_tables([], 0.15)
     assert len(found) == 288
     assert {verdict.verdict for verdict in found} == {"not_measured"}
 

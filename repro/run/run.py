@@ -23,7 +23,7 @@ from ..measure.launcher import ForkServer, ServerDiedError, StackError
 from ..measure.method import MethodFile
 from ..measure.trial import Bench, run_trial
 from ..paper.settings import Settings
-from ..paper.tables import Cell, all_cells, published_settings
+from ..paper.tables import Cell, all_cells
 from ..record import AsRun, Record, Trial
 from ..validity import believed, is_final, larger_may_fit
 from .plan import Options, checking, is_multiplied, limited, measurement, trials
@@ -286,10 +286,9 @@ class Run:
 
     def verdict(self, cell: Cell) -> Verdict:
         """Judge a cell by all records of this folder."""
-        from .verdict import judge
+        from .verdict import judge_tables
 
-        options = self.options
-        return judge([cell], self._records.values(), published_settings(), options.tolerance, options.clock)[0]
+        return judge_tables(self._records.values(), self.options.tolerance, self.options.clock, [cell])[0]
 
     @property
     def timed_ids(self) -> list[str]:

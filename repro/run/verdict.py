@@ -123,11 +123,6 @@ def within(measured: float, expected: int, tolerance: float) -> Literal["reprodu
     return "reproduced"
 
 
-def judge_tables(records: Iterable[Record], tolerance: float, clock: Clock = DEFAULT) -> list[Verdict]:
-    """Return a verdict for every cell of Tables 1 and 4; see `judge`."""
-    return judge(all_cells(), records, published_settings(), tolerance, clock)
-
-
 def comparable_with_cell(record: Record) -> bool:
     """Return whether a record can be compared with a cell of the paper: on a machine like the paper's, with its
     attention and, on the paper's GPUs, with TF32 exactly where free lunch is on (all of them have TF32)."""
@@ -140,20 +135,21 @@ def _as_in_paper(record: Record) -> bool:
     return settings == settings.base and as_asked
 
 
-def judge(
-    cells: Iterable[Cell],
+def judge_tables(
     records: Iterable[Record],
-    published: Sequence[PublishedSettings],
     tolerance: float,
     clock: Clock = DEFAULT,
+    cells: Iterable[Cell] | None = None,
+    published: Sequence[PublishedSettings] | None = None,
 ) -> list[Verdict]:
-    """Return a verdict for every cell by `clock`, from the records that can be compared with a cell. One of which none
-    can is judged by the projected trials of its machine."""
+    """Return a verdict by `clock` for each of these cells, by default those of Tables 1 and 4, from the records that
+    can be compared with a cell. One of which none can is judged by the projected trials of its machine. `published` are
+    rows of Appendix J, by default all."""
     by_place: dict[tuple[Origin, str, str, int], list[Record]] = {}
     for record in records:
         if record.like_papers and _as_in_paper(record):
             by_place.setdefault((record.origin, record.recipe, record.device, record.count), []).append(record)
-    rows = {row.place: row for row in published}
+    rows = {row.place: row for row in published or published_settings()}
 
     def by_clock(cell: Cell, clock: Clock) -> Judgement:
         place = (recipe_of(cell.model).id, cell.gpu, cell.gpus)
@@ -171,7 +167,7 @@ def judge(
         true, authors = (by_clock(cell, each) for each in CLOCKS)
         return Verdict(cell.table, *cell.place, cell.state, cell.days, clock, true, authors, tolerance)
 
-    return list(map(verdict, cells))
+    return list(map(verdict, all_cells() if cells is None else cells))
 
 
 @dataclass(frozen=True)
