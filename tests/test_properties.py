@@ -111,7 +111,7 @@ OPTIONS = [
 ]
 TYPED = [(name, option) for name, option, _ in OPTIONS]
 # What is read after another option, which would build a stack, or where the processes are.
-_LATER = {("run", "--cpus"), *(("compare", option) for option in ("--gpus", "--budget", "--pairs"))}
+_LATER = {("compare", "--gpus")}
 OF_NUMBERS = [
     (name, option)
     for name, option, kind in OPTIONS

@@ -34,7 +34,7 @@ _CHECK = "check.json"
 @resumable("what is measured is kept")
 def measure(asked: Against) -> int:
     """Measure both stacks, print what became slower, and return the exit code."""
-    budget, against = asked.seconds, asked.against
+    budget, against = asked.budget, asked.against
     assert against is not None
     if INSTALLED:
         raise UserError(
@@ -53,7 +53,7 @@ def measure(asked: Against) -> int:
     first = candidate.this_stack()
     left_behind = candidate.left_behind(against, first)
     candidates = _carried(candidates, devices, first, left_behind)
-    chosen, pairs = chosen_within(asked.budget, candidates, devices, asked.pairs)
+    chosen, pairs = chosen_within(budget, candidates, devices, asked.pairs)
     other = candidate.build(against, first)
     stacks = (other, first) if baseline else (first, other)
     if not candidate.differ(first, other, left_behind):
@@ -66,7 +66,7 @@ def measure(asked: Against) -> int:
     names = ", ".join(f"{trial.recipe} {trial.settings}" for trial in chosen)
     seconds = seconds_of_parts(chosen, devices, pairs)
     check = Check(asked.out, chosen, stacks, devices, pairs, budget, Progress(seconds, 0.0, budget).tell_part)
-    short = f"; --budget {asked.budget} will cut it short" if sum(seconds.values()) > budget else ""
+    short = f"; --budget {duration(budget)} will cut it short" if sum(seconds.values()) > budget else ""
     say(
         f"{len(chosen)} of {len(candidates)} trials, at most {pairs} starts of each stack: {names}; "
         f"about {duration(sum(seconds.values()))} in all, by estimate{short}"
@@ -132,7 +132,9 @@ def _carried(
 def _note(asked: Against, check: Check) -> str:
     """Return the rule, and what ended the check early, in a sentence."""
     changed, unchanged = (formats.percent(1 - alpha) for alpha in (FINAL.changed, FINAL.unchanged))
-    short = "" if check.complete else f"; the budget of {asked.budget} ended it early, the same command goes on"
+    short = (
+        "" if check.complete else f"; the budget of {duration(asked.budget)} ended it early, the same command goes on"
+    )
     return (
         f"A change is called where the {changed} interval of the pairs' ratio excludes 1 and the ratio is beyond "
         f"{SMALLEST_CHANGE:.0%}, and excluded where the {unchanged} interval lies within {SMALLEST_CHANGE:.0%}{short}."
@@ -145,7 +147,7 @@ def _accepted(asked: Against, check: Check, compared: Sequence[Compared], other:
     undecided = [each for each in compared if each.status == "inconclusive" or each.unanswered]
     try:
         if not check.complete:
-            raise UserError(f"the budget of {asked.budget} ended the check early, the same command goes on")
+            raise UserError(f"the budget of {duration(asked.budget)} ended the check early, the same command goes on")
         if undecided:
             names = first([f"{each.trial.recipe} {each.trial.settings} is {each.status}" for each in undecided])
             raise UserError(f"{names}, more --pairs or a quieter machine may decide it")
@@ -176,11 +178,11 @@ def _bisect(
     def swapped(names: Sequence[str], stack: candidate.Stack) -> Compared:
         files.inside(asked.out, f"bisect/{stack.key}")
         folder = asked.out / "bisect" / stack.key
-        tell = Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, asked.seconds).tell_part
-        swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, asked.seconds, tell)
+        tell = Progress(seconds_of_parts([trial], devices, check.pairs), 0.0, asked.budget).tell_part
+        swapped_in = Check(folder, [trial], (stacks[0], stack), devices, check.pairs, asked.budget, tell)
         [found] = swapped_in.check()
         if not swapped_in.complete and found.status == "inconclusive":  # the package would be a guess
-            reason = f"the budget of {asked.budget} ended the check of {', '.join(names)} early"
+            reason = f"the budget of {duration(asked.budget)} ended the check of {', '.join(names)} early"
             raise UserError(f"{reason}, the same command goes on")
         return found
 

@@ -7,15 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from .. import formats
 from ..compare.decision import FEWEST
-from ..formats import count, path
+from ..formats import count, path, seconds
 from ..models.recipe import Scale
 from ..options import Output, flag, option
 from ..run.plan import Planned
 from .custom_models import models_option
 
-BUDGET, _OUT = "15m", Path("results/upgrade")
+BUDGET, _OUT = 15 * 60.0, Path("results/upgrade")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +31,9 @@ class Against(Output):
     methods: Planned | None = option("default naive and free lunch", choices=get_args(Planned))
     scale: Scale | None = option("size of the recipes (default: paper on GPUs, tiny on a CPU)", choices=get_args(Scale))
     gpus: str | None = option("GPUs to use, all of them for each trial", "all|N|0,1")
-    budget: str = option(f"choose the trials that show most in this time (default {BUDGET})", "20m", default=BUDGET)
+    budget: float = option(
+        f"choose the trials that show most in this time (default {BUDGET / 60:g}m)", "20m", seconds, default=BUDGET
+    )
     pairs: int | None = option(
         "starts of each stack, at most (default: as the budget allows)",
         "N",
@@ -43,8 +44,3 @@ class Against(Output):
         "where something regressed, find the package by swapping packages; each swap gets the budget again"
     )
     accept: bool = flag("keep the other stack's lock as this machine's baseline")
-
-    @property
-    def seconds(self) -> float:
-        """Return the budget in seconds. Raise UserError for a text that is no duration."""
-        return formats.seconds(self.budget, "--budget")

@@ -12,21 +12,13 @@ from .candidate import Stack
 from .trials import Compared
 
 
-@dataclass(frozen=True)
-class Found:
-    """The result of a bisection: `packages` that cannot be separated further, after `looks` at environments. It is
-    still to be confirmed that they alone make the difference."""
-
-    packages: tuple[str, ...]
-    looks: int
-
-
 def search(
     suspects: Sequence[str],
     swapped: Callable[[Sequence[str]], frozenset[str]],
     differs: Callable[[Sequence[str]], bool],
-) -> Found:
-    """Bisect the suspects, in about log2 steps.
+) -> tuple[list[str], int]:
+    """Bisect the suspects, in about log2 steps. Return the packages that cannot be separated further, of which is still
+    to be confirmed that they alone make the difference, and the number of environments that were looked at.
 
     `swapped` returns the suspects that have their new version once the given ones are swapped into the first stack: the
     resolver may swap more, or refuse, and then there are none. `differs` measures that environment.
@@ -43,7 +35,7 @@ def search(
         looks += 1
         there = differs(half)
         left = [package for package in left if (package in together) == there]
-    return Found(tuple(left), looks)
+    return left, looks
 
 
 @dataclass(frozen=True)
@@ -64,13 +56,13 @@ class Swaps:
         if not (suspects := self._suspects):
             return "No package of both stacks differs, so there is nothing to bisect."
         try:
-            left = search(suspects, self._swapped, self._differs)
-            alone = self._look(left.packages)
+            left, looks = search(suspects, self._swapped, self._differs)
+            alone = self._look(left)
         except UserError as error:
             return f"Bisecting {trial} ended without an answer: {error}."
         before, after = self.first.packages, self.other.packages
-        names = " with ".join(f"{name} {before[name]} to {after[name]}" for name in left.packages)
-        how = f"of {len(suspects)} packages that differ, after {left.looks} environments with half of them"
+        names = " with ".join(f"{name} {before[name]} to {after[name]}" for name in left)
+        how = f"of {len(suspects)} packages that differ, after {looks} environments with half of them"
         if alone.status == self.found.status:
             return f"Culprit: {names}: {trial} {alone.status} with it alone ({how})."
         if alone.status in ("unchanged", "improved", "fixed"):

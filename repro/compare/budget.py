@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from .. import formats
 from ..console import UserError
+from ..formats import duration
 from ..machine import support
 from ..machine.devices import Device, gpu_of
 from ..record import Trial
@@ -51,20 +51,19 @@ def seconds_of_parts(trials: Sequence[Trial], devices: Sequence[Device], pairs: 
 
 
 def chosen_within(
-    budget: str, candidates: Sequence[Trial], devices: Sequence[Device], asked: int | None
+    budget: float, candidates: Sequence[Trial], devices: Sequence[Device], asked: int | None
 ) -> tuple[list[Trial], int]:
     """Return the trials with the most features in the budget, and the pairs asked for, or else as many as it allows."""
-    available = formats.seconds(budget, "--budget")
     for each in (asked,) if asked else _PAIRS:
         loading, seconds = _costs(candidates, devices, each)
-        chosen = choose(seconds, available - loading)
+        chosen = choose(seconds, budget - loading)
         if chosen:
-            return chosen, asked or _most_pairs(chosen, devices, each, available)
+            return chosen, asked or _most_pairs(chosen, devices, each, budget)
     cheapest = min(seconds, key=lambda trial: seconds[trial])
     minutes = math.ceil((seconds[cheapest] + loading) / 60)
     fewer = ", or take fewer pairs" if each > FEWEST else ""
     raise UserError(
-        f"--budget {budget}: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
+        f"--budget {duration(budget)}: {cheapest.recipe} {cheapest.settings} alone takes about {minutes}m with "
         f"--pairs {each}; raise the budget{fewer}"
     )
 
