@@ -133,6 +133,7 @@ def test_the_largest_windows_are_what_the_default_budget_buys_for_one_trial() ->
     assert chosen_within(BUDGET, alone, [], None) == (alone, power.MOST)
 
 
+@pytest.mark.slow
 def test_the_pool_gives_the_power_that_the_documentation_tells() -> None:
     starts = power.read(power.POOL)
     assert len(starts) * FORKS >= 150, "processes a side"
