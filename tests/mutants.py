@@ -589,8 +589,8 @@ MUTANTS = {
     ),
     "bridge-of-four": Mutant(
         "repro/predict/hardware.py",
-        'return "bridge" if self.world == 2 and bridged else "pcie"',
-        'return "bridge" if bridged else "pcie"',
+        'return "nvlink" if self.world == 2 and bridged else "pcie"',
+        'return "nvlink" if bridged else "pcie"',
         "tests/test_predict_time.py -k links_are_read",
     ),
     "best-that-fit": Mutant(

@@ -84,7 +84,7 @@ def test_generations_are_in_the_order_of_their_compute_capability() -> None:
 
 def test_a_gpu_of_another_vendor_has_its_link_and_no_interval() -> None:
     eight, fits = Machine(GPUS["MI300X"], 8), fitted_constants()[EVERYTHING]
-    assert (eight.link, eight.link_bytes, eight.kind) == ("switch", 448e9, "CDNA 3 with HBM")
+    assert (eight.link, eight.link_bytes, eight.kind) == ("nvlink", 448e9, "CDNA 3 with HBM")
     assert fits.interval(eight) is None
     assert "never measured" in GPUS["MI300X"].source
     described = repro("predict", "--gpu", "docs/own-amd-gpu.toml", "--models", "pythia-1b", "--format", "json")
@@ -351,7 +351,7 @@ def test_its_price_is_that_of_its_file(own: Callable[[str], str]) -> None:
 def test_a_bridge_that_its_file_has_connects_a_pair() -> None:
     file = {"file": Path("own.toml"), "price": None, "quoted": None}
     bridged = CustomGpu(**{**vars(GPUS["RTX 3090"]), "name": "ours", **file})
-    assert [Machine(bridged, gpus).link for gpus in (1, 2, 4)] == ["none", "bridge", "pcie"]
+    assert [Machine(bridged, gpus).link for gpus in (1, 2, 4)] == ["none", "nvlink", "pcie"]
 
 
 def test_the_network_between_nodes_has_the_given_speed() -> None:

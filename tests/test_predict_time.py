@@ -272,9 +272,9 @@ def test_the_rate_of_attention_is_of_transformers_and_of_no_product_beside_it() 
 
 
 def test_links_are_read_from_the_catalogue() -> None:
-    assert Machine(gpu_named("A100"), 4).link == "switch"
+    assert Machine(gpu_named("A100"), 4).link == "nvlink"
     assert Machine(gpu_named("A100"), 4).link_bytes == 300e9
-    assert Machine(gpu_named("A6000"), 2).link == "bridge"
+    assert Machine(gpu_named("A6000"), 2).link == "nvlink"
     assert Machine(gpu_named("A6000"), 4).link == "pcie"
     assert Machine(gpu_named("RTX 3090"), 2).link_bytes == 32e9
     assert Machine(gpu_named("H100"), 1).link == "none"

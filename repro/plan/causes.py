@@ -80,7 +80,7 @@ def other_machines(machine: Machine, fitted: Constants) -> Iterator[tuple[str, l
         one = replace(all_, fp32=all_.fp32 / cores, fp16=all_.fp16 / cores, bf16=bf16 and bf16 / cores)
         slowest = replace(one, copy=one.copy / cores)
         yield "one thread computes", [(replace(machine, probed=each), fitted) for each in (one, slowest)]
-    if machine.link in ("switch", "bridge"):
+    if machine.link == "nvlink":
         without = re.sub(r"(NVLink|Infinity Fabric)[^;]*; ", "", machine.gpu.link)
         pcie = replace(machine, gpu=replace(machine.gpu, link=without))
         yield "its GPUs exchange over PCIe alone", [(pcie, fitted)]

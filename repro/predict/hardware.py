@@ -17,7 +17,7 @@ from repro.paper.tables import COUNTS
 
 from ..models.recipe import Precision
 
-Link = Literal["none", "switch", "bridge", "pcie", "network"]
+Link = Literal["none", "nvlink", "pcie", "network"]
 # Compute capabilities with 128 fp32 units per multiprocessor; others have 64 (CUDA programming guide).
 # A unit of the MI300X computes as many fp32 values, two at once in each of 64 lanes (CDNA 3 white paper).
 _WIDE = {(8, 6), (8, 9), (9, 0), (9, 4), (10, 0), (12, 0), (12, 1)}
@@ -127,22 +127,22 @@ class Machine:
 
     @cached_property
     def link(self) -> Link:
-        """Return what connects the GPUs: NVLink through switches, a bridge between two, PCIe, or a network."""
+        """Return what connects the GPUs: NVLink or AMD's link, by switches or a bridge between two; PCIe; a network."""
         if self.world == 1:
             return "none"
         if self.nodes > 1:
             return "network"
         if "NVLink bridge" in self.gpu.link:
             bridged = self.gpu.name in _BRIDGED or isinstance(self.gpu, CustomGpu)
-            return "bridge" if self.world == 2 and bridged else "pcie"
-        return "switch" if self._nvlink else "pcie"
+            return "nvlink" if self.world == 2 and bridged else "pcie"
+        return "nvlink" if self._nvlink else "pcie"
 
     @cached_property
     def link_bytes(self) -> float:
         """Return the link's bytes a second in one direction."""
         if self.probed is not None and self.probed.ring is not None:
             return _lower(self.probed.ring, self._nvlink or self._pcie)  # measured, for any kind of link
-        if self.link in ("switch", "bridge"):
+        if self.link == "nvlink":
             assert self._nvlink is not None
             return self._nvlink
         pcie = _lower(self.host_bytes, self._pcie)
