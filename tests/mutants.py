@@ -706,11 +706,11 @@ MUTANTS = {
         "os.ftruncate(self._file.fileno(), 0)",
         "tests/test_results.py -k torn_last_line",
     ),
-    "predictions-alone": Mutant(
+    "cells-that-agree": Mutant(
         "repro/run/corrected.py",
-        'if len(origins) > 1 or not origins["predicted"]:',
-        "if len(origins) > 1:",
-        "tests/test_corrected.py -k where_all_are_from",
+        "if (row.printed_state, row.feasible) == (state, feasible)",
+        "if row.printed_state == state",
+        "tests/test_corrected.py -k feasibility_differs",
     ),
     "divisors": Mutant(
         "models/recipe.py",

@@ -7,10 +7,9 @@ import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -183,15 +182,6 @@ def test_cells_whose_feasibility_differs_are_counted(table: Table) -> None:
     ):
         number = sum((row["printed_state"], row["feasible"]) == (state, feasible) for row in found)
         assert (f"{number} cell" in output and words in output) if number else words not in output
-
-
-@pytest.mark.parametrize("origin", ["measured", "projected"])
-def test_a_table_without_predicted_days_says_where_all_are_from(origin: Literal["measured", "projected"]) -> None:
-    table = [replace(row, origin=origin) for row in corrected_table("4")]
-    assert summary(table) == [
-        f"Of 144 cells the days of {144 * (origin == 'measured')} measured, {144 * (origin == 'projected')} projected "
-        "and 0 predicted."
-    ]
 
 
 def test_markdown_and_latex_are_laid_out_alike() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -195,7 +196,7 @@ def test_an_image_that_was_compiled_for_some_gpus_alone_refuses_others(
 def test_gpus_are_counted_by_type_and_the_one_that_an_image_is_not_for_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(doctor, "_shared_memory", lambda: 2**26)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(total=2**26))
     ampere, hopper = of("Ampere"), of("Hopper")
     found = here(monkeypatch, ampere, hopper, ampere, image="ampere")
     assert found["GPUs"].state.startswith(f"2 x {ampere.name} (Ampere), 1 x {hopper.name} (Hopper), driver ")
@@ -214,36 +215,21 @@ def test_outside_of_an_image_nothing_is_wrong_with_any_gpu(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("size", "gpus", "output"),
-    [(2**26, 2, True), (2**30 - 1, 8, True), (2**30, 8, False), (2**26, 1, False)],
+    [(2**26, 2, "64 MiB"), (2**30 - 1, 8, "1024 MiB"), (None, 2, "0 MiB"), (2**30, 8, ""), (2**26, 1, "")],
 )
-def test_several_gpus_with_a_containers_shared_memory_are_reported_how_to_have_more(
-    size: int, gpus: int, output: bool
+def test_small_shared_memory_is_advice_and_no_fault(
+    monkeypatch: pytest.MonkeyPatch, size: int | None, gpus: int, output: str
 ) -> None:
-    advice = doctor.shared_memory_advice(size, gpus)
-    assert bool(advice) == output
-    if advice:
-        assert f"/dev/shm has {size / 2**20:.0f} MiB" in advice
-        assert f"among {gpus} GPUs" in advice
-        assert "--shm-size 1g" in advice
+    def usage(place: str) -> SimpleNamespace:
+        if size is None:
+            raise FileNotFoundError(place)
+        return SimpleNamespace(total=size, free=2**10)
 
-
-def test_small_shared_memory_is_advice_and_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look() -> tuple[str, str]:
-        found = here(monkeypatch, of("Hopper"), of("Hopper"))
-        return found["shared memory"].advice, faults(found)
-
-    sizes = SimpleNamespace(f_frsize=4096, f_blocks=2**18, f_bavail=2**10)
-    monkeypatch.setattr(os, "statvfs", {"/dev/shm": sizes}.__getitem__)
-    assert look() == ("", ""), "it is as large as its file system, whatever is in it"
-    sizes.f_blocks = 2**14
-    advice, fault = look()
-    assert (advice[:19], fault) == ("/dev/shm has 64 MiB", "")
-
-    def refused(place: str) -> None:
-        raise FileNotFoundError(place)
-
-    monkeypatch.setattr(os, "statvfs", refused)
-    assert look()[0].startswith("/dev/shm has 0 MiB")
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    found = here(monkeypatch, *[of("Hopper")] * gpus)
+    why = f"and NCCL may want 1 GiB among {gpus} GPUs without NVLink: in Docker --shm-size 1g gives it"
+    assert found["shared memory"].advice == (f"/dev/shm has {output}, {why}" if output else "")
+    assert not faults(found)
 
 
 def test_a_gpu_without_tf32_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

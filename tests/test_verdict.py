@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -19,6 +20,7 @@ from repro.predict.forecast import forecast
 from repro.predict.hardware import Machine
 from repro.predict.traces import PAPER_STACK, Traced, shipped
 from repro.record import Clock, Record, Status, Trial
+from repro.run import verdict
 from repro.run.differences import explain_difference
 from repro.run.reading import read
 from repro.run.verdict import Verdict, comparable_with_cell, explain, judge_tables, within
@@ -53,7 +55,9 @@ def record(settings: str, days: float | None, status: Status = "ok", **more: Any
 def verdict_of(
     a_cell: Cell, *records: Record, published: PublishedSettings | None = None, clock: Clock = "true"
 ) -> Verdict:
-    return judge_tables(records, 0.15, clock, [a_cell], [published or appendix_j()])[0]
+    row = published or appendix_j()
+    with patch.object(verdict, "settings_by_place", lambda: {row.place: row}):
+        return judge_tables(records, 0.15, clock, [a_cell])[0]
 
 
 def clocks(settings: str, true: float, authors: float, **more: Any) -> Record:

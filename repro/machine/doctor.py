@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import os
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,15 +43,16 @@ def examine() -> dict[str, Finding]:
     except UserError as error:
         devices, unusable = [], str(error)
     damages = installation.damages() if installation.installed_locks() else {}
+    kernels = [f"{package} {version}" for package in (*KERNELS, "flash-attn-4") if (version := installed(package))]
     image = _image(devices)
     torch = _advice(without_cuda, () if image.advice else devices)  # the right image has the right torch
     return {
         "GPUs": Finding(_gpus(devices), unusable),
         "image": image,
         "torch": Finding(f"torch {installed('torch') or 'is not installed'}", torch),
-        "kernels": Finding(f"kernels {', '.join(_kernels()) or 'of torch alone'}"),
+        "kernels": Finding(f"kernels {', '.join(kernels) or 'of torch alone'}"),
         "TF32": Finding(f"TF32 {_tf32(devices)}"),
-        "shared memory": Finding("", shared_memory_advice(_shared_memory(), len(devices)), hint=True),
+        "shared memory": Finding("", _shared_memory(len(devices)), hint=True),
         "packages": Finding("", installation.summary(damages) or ""),
     }
 
@@ -72,27 +74,17 @@ def _gpus(devices: Sequence[Device]) -> str:
     return f"{listed}, driver {nvml.driver() or 'unknown'}" if listed else "no GPU is visible"
 
 
-def shared_memory_advice(size: int, gpus: int) -> str:
-    """Return advice where /dev/shm (`size` bytes) is small for communication among `gpus` GPUs."""
+def _shared_memory(gpus: int) -> str:
+    """Return advice where /dev/shm is small for communication among this many GPUs."""
+    size = 0
+    with contextlib.suppress(OSError):  # there is none
+        size = shutil.disk_usage("/dev/shm").total
     if gpus < 2 or size >= _SHARED_BYTES:
         return ""
     return (
         f"/dev/shm has {size / 2**20:.0f} MiB, and NCCL may want 1 GiB among {gpus} GPUs without NVLink: in Docker "
         "--shm-size 1g gives it"
     )
-
-
-def _shared_memory() -> int:
-    """Return the size of /dev/shm in bytes."""
-    try:
-        found = os.statvfs("/dev/shm")
-    except OSError:  # there is none
-        return 0
-    return found.f_frsize * found.f_blocks
-
-
-def _kernels() -> list[str]:
-    return [f"{package} {version}" for package in (*KERNELS, "flash-attn-4") if (version := installed(package))]
 
 
 def _tf32(devices: Sequence[Device]) -> str:

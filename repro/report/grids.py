@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..formats import significant
+from ..formats import cell_text, significant
 from ..paper.tables import COUNTS, cells, printed
 from ..paper.tables import Table as TableNumber
 from ..predict.audit import IMPLAUSIBLE, Audited
@@ -115,5 +115,6 @@ def corrected_grid(table: TableNumber, rows: Sequence[Corrected]) -> Grid:
 def _corrected_entry(row: Corrected) -> Entry:
     kind = "predicted" if row.feasible else "predicted_infeasible"
     interval = row.interval.replace("-", "\u2013")  # a page may break a line after an en dash
-    beside = ", ".join(corrected.others(row))
+    # Three digits, as what is little faster prints alike with two.
+    beside = "" if row.fastest_days is None else f"fastest {cell_text(row.fastest_days, 3)}"
     return Entry(f"{row.shown}{'*' if row.refused else ''} ({row.printed})", interval, kind, "", row.message, beside)

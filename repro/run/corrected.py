@@ -3,13 +3,12 @@ measured on other stacks."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
-from ..formats import are, cell_text, counted, first, from_to, listing
+from ..formats import are, cell_text, counted, first, from_to
 from ..paper.measured_days import measured
 from ..paper.tables import AtPlace, Cell, State, Table, cells, printed
 from ..predict.forecast import Forecast, best_of_search, corrected
@@ -97,20 +96,14 @@ class Corrected(AtPlace):
 
     @property
     def message(self) -> str:
-        """Return the cell as a sentence."""
+        """Return a predicted cell as a sentence."""
         where = f"Table {self.table}, {self.model} on {self.machine}"
         if self.days is None:
-            text = f"{where}: {self.origin} infeasible ({self.reason}); printed {self.printed}"
-            return f"{text}{self._fastest}"
-        days = f"{self.shown} {DAYS[self.by]}"
-        if self.origin != "predicted":
-            return f"{where}: {self.origin} {days} with {self.settings} on {self.stack}; printed {self.printed}"
+            return f"{where}: predicted infeasible ({self.reason}); printed {self.printed}{self._fastest}"
+        days = f"{self.shown} {DAYS[self.by]} ({self.interval})"
         at = f" ({self.at_micro_batch})" if self.refused else ""
-        text = f"{where}: predicted {days} ({self.interval}) with {self.settings}{at} on {self.stack}"
-        text += f"; printed {self.printed}{self._fastest}"
-        if self.modern_days is not None:
-            text += f"; predicted {cell_text(self.modern_days, 2)} days today with {self.modern_settings}"
-        return f"{text}; {self._measured}" if self.measured_stack else text
+        text = f"{where}: predicted {days} with {self.settings}{at} on {self.stack}; printed {self.printed}"
+        return f"{text}{self._fastest}{self._measured}"
 
     @property
     def _fastest(self) -> str:
@@ -121,8 +114,10 @@ class Corrected(AtPlace):
 
     @property
     def _measured(self) -> str:
+        if not self.measured_stack:
+            return ""
         took = "out of memory" if self.measured_days is None else f"{cell_text(self.measured_days, 2)} days"
-        return f"measured {took} on {self.measured_stack}"
+        return f"; measured {took} on {self.measured_stack}"
 
 
 def corrected_table(
@@ -230,10 +225,9 @@ def versions(stack: Traced) -> str:
     return PAPER_VERSIONS if stack == PAPER_STACK else str(stack)
 
 
-def title(table: Table, by: Clock = DEFAULT) -> str:
+def title(table: Table) -> str:
     """Return a heading that distinguishes the table from the paper's."""
-    what = "days that one would really wait" if by == "true" else DAYS[by]
-    return f"Table {table}, corrected: predicted {what} (not the paper's numbers)"
+    return f"Table {table}, corrected: predicted days that one would really wait (not the paper's numbers)"
 
 
 def headline(table: Table, by: Clock, rows: Sequence[Corrected], modern: bool = False) -> str:
@@ -244,12 +238,6 @@ def headline(table: Table, by: Clock, rows: Sequence[Corrected], modern: bool = 
     with_ = "with today's software " if modern else ""
     middle = f"{with_}{what} {median(ratios):.2f} times the printed days" if ratios else "no cell has printed days"
     return f"Table {table} {BY_DAYS[by]}: {middle} in the median ({from_to(ratios, '.2f')})."
-
-
-def others(row: Corrected) -> list[str]:
-    """Return the days of other settings as text: of the fastest, and of modern ones."""
-    named = (("fastest", row.fastest_days, 3), ("today", row.modern_days, 2))  # what is little faster prints alike
-    return [f"{name} {cell_text(days, digits)}" for name, days, digits in named if days is not None]
 
 
 def measured_elsewhere(rows: Sequence[Corrected]) -> Rows:
@@ -271,33 +259,22 @@ def measured_elsewhere(rows: Sequence[Corrected]) -> Rows:
 
 
 def summary(rows: Sequence[Corrected]) -> list[str]:
-    """Return sentences that compare the days with the printed ones and list cells whose feasibility differs, or whose
-    micro batch is smaller than Appendix J's."""
-    predicted = [row for row in rows if row.origin == "predicted"]
-    ratios = [row.days / row.printed_days for row in predicted if row.days and row.printed_days]
-    origins = Counter(row.origin for row in rows)
+    """Return sentences that compare predicted true days with the printed ones and list cells whose feasibility differs,
+    or whose micro batch is smaller than Appendix J's."""
     lines = []
-    if len(origins) > 1 or not origins["predicted"]:
-        named = [f"{origins[origin]} {origin}" for origin in ("measured", "projected", "predicted")]
-        lines.append(f"Of {len(rows)} cells the days of {listing(named)}.")
-    if ratios:
-        what = "one would wait" if rows[0].by == "true" else "the authors' clock would show"
+    if ratios := [row.days / row.printed_days for row in rows if row.days and row.printed_days]:
         lines.append(
-            f"Of {len(rows)} cells {len(ratios)} have predicted and printed days: {what} {median(ratios):.2f} "
+            f"Of {len(rows)} cells {len(ratios)} have predicted and printed days: one would wait {median(ratios):.2f} "
             f"times the printed days in the median ({from_to(ratios, '.2f')})."
         )
     for state, feasible, words in (
         ("days", False, "printed with days and predicted infeasible"),
         ("infeasible", True, "printed as infeasible and predicted to train"),
     ):
-        found = [
-            f"{row.model} on {row.machine}"
-            for row in predicted
-            if (row.printed_state, row.feasible) == (state, feasible)
-        ]
-        if found:
+        there = [row for row in rows if (row.printed_state, row.feasible) == (state, feasible)]
+        if found := [f"{row.model} on {row.machine}" for row in there]:
             lines.append(f"{counted(len(found), 'cell')} {are(len(found))} {words}: {first(found)}.")
-    if refused := [f"{row.model} on {row.machine} at {row.at_micro_batch}" for row in predicted if row.refused]:
+    if refused := [f"{row.model} on {row.machine} at {row.at_micro_batch}" for row in rows if row.refused]:
         lines.append(
             f"Appendix J's micro batch is predicted not to fit in {counted(len(refused), 'cell')}, which have the "
             f"largest that fits: {first(refused)}."
@@ -305,17 +282,16 @@ def summary(rows: Sequence[Corrected]) -> list[str]:
     return lines
 
 
-def basis(table: Table, by: Clock = DEFAULT, stack: Traced = PAPER_STACK) -> str:
-    """Return a note on how the days were predicted."""
+def basis(table: Table) -> str:
+    """Return a note on how the true days were predicted for the paper's stack."""
     settings = "Appendix J's settings and micro batch" if table == "1" else "naive settings"
-    whose = "the paper's" if stack == PAPER_STACK else "today's"
-    days = DAYS[by]
+    days = DAYS["true"]
     text = (
-        f"{days[0].upper()}{days[1:]}, predicted for {whose} stack, {versions(stack)} with {settings}, with the "
+        f"{days[0].upper()}{days[1:]}, predicted for the paper's stack, {PAPER_VERSIONS} with {settings}, with the "
         "interval in which 8 of 10 unseen cells of the paper lie; in () the printed days. - is infeasible, ? a mark "
         "that is illegible in our copy of the paper."
     )
-    if table == "4" or by == "authors":
+    if table == "4":
         return text
     return (
         f"{text} * is at the largest micro batch that fits, as Appendix J's does not. fastest: the fastest settings of "

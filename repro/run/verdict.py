@@ -12,7 +12,7 @@ from ..machine import support
 from ..paper.arithmetic import recipe_of
 from ..paper.gpus import paper_gpus
 from ..paper.settings import NAIVE, Settings, search_space
-from ..paper.tables import TOLERANCE, AtPlace, Cell, PublishedSettings, State, all_cells, published_settings
+from ..paper.tables import TOLERANCE, AtPlace, Cell, PublishedSettings, State, all_cells, settings_by_place
 from ..record import CLOCKS, DEFAULT, Clock, Origin, Record, days_text, other
 from ..validity import disturbance, feasible, larger_may_fit
 from .settings_search import standing
@@ -140,16 +140,14 @@ def judge_tables(
     tolerance: float,
     clock: Clock = DEFAULT,
     cells: Iterable[Cell] | None = None,
-    published: Sequence[PublishedSettings] | None = None,
 ) -> list[Verdict]:
     """Return a verdict by `clock` for each of these cells, by default those of Tables 1 and 4, from the records that
-    can be compared with a cell. One of which none can is judged by the projected trials of its machine. `published` are
-    rows of Appendix J, by default all."""
+    can be compared with a cell. One of which none can is judged by the projected trials of its machine."""
     by_place: dict[tuple[Origin, str, str, int], list[Record]] = {}
     for record in records:
         if record.like_papers and _as_in_paper(record):
             by_place.setdefault((record.origin, record.recipe, record.device, record.count), []).append(record)
-    rows = {row.place: row for row in published or published_settings()}
+    rows = settings_by_place()
 
     def by_clock(cell: Cell, clock: Clock) -> Judgement:
         place = (recipe_of(cell.model).id, cell.gpu, cell.gpus)
