@@ -22,7 +22,7 @@ from .commands import HELP, custom_models
 from .console import FAILED, INSTALLED, INTERRUPTED, OK, USAGE, Unfailing, UserError, say, suggest_names, visible_lines
 from .datafile import of_another
 from .machine.host import no_more_processes, process_limit
-from .options import BEHIND, Options, name_of
+from .options import BEHIND, Options, declared, name_of
 
 _FRONT_DOOR = (
     "run_all.sh test runs the tests. --with-kernels, --with-flash4, --with-modern and --with-tracking go first: see "
@@ -95,16 +95,12 @@ class _Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-\.?[0-9]")  # -4h counts as a value, which its option checks
         self.kind, waiting = kind, {each.name: each for each in fields(kind)}
         self._behind = next((name for name, each in waiting.items() if name_of(each) == BEHIND), None)
-        for part in kind.__mro__:  # a command's own options first, then those that it shares
+        for part in kind.__mro__[:-1]:  # a command's own options first, then those that it shares
             title = vars(part).get("title")
-            add = self.add_argument_group(title, vars(part)["about"]).add_argument if title else self.add_argument
-            for name in [name for name in vars(part).get("__annotations__", ()) if name in waiting]:
-                declared = waiting.pop(name)
-                more = {key: value for key, value in declared.metadata.items() if key not in ("name", "parse")}
-                if declared.metadata.get("name") == "":
-                    add(name, **more)
-                elif name != self._behind:
-                    add(name_of(declared), dest=name, **more)
+            group = self.add_argument_group(title, vars(part)["about"]) if title else self
+            for name in declared(part):
+                if name in waiting:
+                    _add(group, waiting.pop(name))
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Return the options that were asked for. Raise UserError for the first that is wrong."""
@@ -135,6 +131,16 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")
+
+
+def _add(group: argparse._ActionsContainer, option: Field[Any]) -> None:
+    """Add an option to a parser or a group of its help."""
+    more = {key: value for key, value in option.metadata.items() if key not in ("name", "parse")}
+    name = option.metadata.get("name")
+    if name == "":
+        group.add_argument(option.name, **more)
+    elif name != BEHIND:
+        group.add_argument(name_of(option), dest=option.name, **more)
 
 
 def _parsed(option: Field[Any], found: Any) -> Any:

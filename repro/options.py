@@ -68,7 +68,8 @@ def name_of(option: Field[Any]) -> str:
 
 def declared(kind: type[Options]) -> tuple[str, ...]:
     """Return the options that a class declares itself."""
-    return tuple(name for name in vars(kind)["__annotations__"] if name in {each.name for each in fields(kind)})
+    known = {each.name for each in fields(kind)}
+    return tuple(name for name in vars(kind)["__annotations__"] if name in known)
 
 
 def given(asked: Options, names: Iterable[str]) -> list[str]:
