@@ -8,7 +8,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -106,6 +107,23 @@ def stderr_of(process: subprocess.Popen[str]) -> IO[str]:
     """What a command that was `started` says, as it says it."""
     assert process.stderr is not None
     return process.stderr
+
+
+def wait_for(what: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait until something is so, as long as the process that is to make it so runs."""
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < deadline, "waited in vain"
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def program(path: Path, text: str) -> Path:
+    """Write a program that can be executed, a shell's unless its first line names another."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
 
 
 def answer(*arguments: str) -> Any:

@@ -7,14 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from repro.cli import parser
 from repro.commands.run import driver_of, parsed
-from tests.command_line import PATIENCE, ROOT, process, trial_lines
+from tests.command_line import PATIENCE, ROOT, process, trial_lines, wait_for
 
 ONE = "test_trial and vit and naive and 1xcpu"
 
@@ -80,10 +79,7 @@ def test_whoever_runs_all_tests_measures_no_run() -> None:
 @pytest.mark.slow
 def test_one_that_is_interrupted_keeps_what_is_finished(tmp_path: Path) -> None:
     run = started("tests/benchmark", "-k", "test_trial and vit", out=tmp_path)
-    deadline = time.monotonic() + PATIENCE
-    while not (tmp_path / "logs" / "server.log").is_file():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
+    wait_for((tmp_path / "logs" / "server.log").is_file, run)
     run.send_signal(signal.SIGINT)
     _, output = run.communicate(timeout=PATIENCE)
     assert run.returncode == 130, output

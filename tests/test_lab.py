@@ -28,7 +28,7 @@ from repro.machine import nvml
 from repro.measure.jobs import RankOutcome
 from repro.measure.launcher import ForkServer
 from repro.paper.gpus import find
-from tests.command_line import PATIENCE, ROOT, one_line, process, record, repro, results_folder, started
+from tests.command_line import PATIENCE, ROOT, one_line, process, record, repro, results_folder, started, wait_for
 
 InRanks = Callable[..., list[Any]]
 SMALL = ["--epochs", "3", "--images", "200"]  # 13 batches of 16, the last of 8
@@ -213,10 +213,7 @@ def test_the_same_folder_again_trains_nothing_twice_in_any_format(finished: Fini
 def test_an_interrupted_experiment_leaves_no_process_and_says_how_to_resume(tmp_path: Path) -> None:
     run = started("lab", "--out", str(tmp_path))
     try:
-        deadline = time.monotonic() + PATIENCE
-        while not list((tmp_path / "logs").glob("*epoch.log")):  # a rank is training
-            assert time.monotonic() < deadline, "waited in vain"
-            time.sleep(0.05)
+        wait_for(lambda: list((tmp_path / "logs").glob("*epoch.log")), run)  # a rank is training
         family = psutil.Process(run.pid).children(recursive=True)
         run.send_signal(signal.SIGTERM)  # as Ctrl-C does
         out, output = run.communicate(timeout=PATIENCE)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.command_line import ROOT, answer, refusal, repro
+from tests.command_line import ROOT, answer, program, refusal, repro
 
 pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout, whose commit a script brings along")
 
@@ -52,19 +52,13 @@ def machine(written: Path, tmp_path: Path) -> Path:
     folder = Path(shutil.copytree(written, tmp_path / "on it"))
     install(folder, PROGRAM)
     for name, text in STUBS.items():
-        (tmp_path / "bin").mkdir(exist_ok=True)
-        (tmp_path / "bin" / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
+        program(tmp_path / "bin" / name, f"#!/usr/bin/env bash\n{text}\n")
     return folder
 
 
-def install(folder: Path, program: str) -> None:
-    checkout = folder.parent / "checkout"
-    checkout.mkdir(exist_ok=True)
-    (checkout / "run_all.sh").write_text(program)
-    (checkout / "run_all.sh").chmod(0o755)
+def install(folder: Path, text: str) -> None:
     with tarfile.open(folder / "repro.tar.gz", "w:gz") as packed:
-        packed.add(checkout / "run_all.sh", "run_all.sh")
+        packed.add(program(folder.parent / "checkout" / "run_all.sh", text), "run_all.sh")
 
 
 def surroundings(folder: Path) -> dict[str, str]:

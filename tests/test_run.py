@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import redirect_stderr
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from repro.run.reading import read
 from repro.run.results import Results
 from repro.run.run import Run
 from tests import command_line
-from tests.command_line import PATIENCE, ROOT, altered, record, refusal, results_folder, started, trial_lines
+from tests.command_line import PATIENCE, ROOT, altered, record, refusal, results_folder, started, trial_lines, wait_for
 from tests.test_environment import git
 
 pytestmark = pytest.mark.slow
@@ -101,13 +100,6 @@ def test_a_folder_that_is_removed_between_two_trials_does_not_come_back(tmp_path
 
 def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in trial_lines(folder)] if (folder / "trials.jsonl").is_file() else []
-
-
-def wait_for(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 Finished = tuple[Path, subprocess.CompletedProcess[str]]

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from repro import installation
-from tests.command_line import PATIENCE, trial_lines
+from tests.command_line import PATIENCE, program, trial_lines, wait_for
 from tests.wheels import linked, pin, wheel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,10 +123,7 @@ class House:
         for venv in ("cpu", "gpu", "volta", "flash4"):
             folder = self.root / ".venv" / venv
             (folder / "installed").mkdir(parents=True)
-            (folder / "bin").mkdir()
-            python = folder / "bin" / "python"
-            python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-            python.chmod(0o755)
+            program(folder / "bin" / "python", f'exec {sys.executable} "$@"')
             for lock in [*STACKS, "locks/volta.lock", "locks/nvcc.lock", *locks]:
                 shutil.copy(self.root / lock, folder / "installed")
 
@@ -166,9 +163,7 @@ def house_in(tmp_path: Path, name: str) -> House:
 
 def command(folder: Path, name: str, script: str) -> str:
     """A PATH on which the command `name` is the shell script."""
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
+    program(folder / name, script)
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
@@ -589,11 +584,7 @@ def test_a_set_up_cut_short_is_finished_by_the_next(house: House, ending: signal
     house.borrow_uv()
     slow = command(house.root / "bin", "cp", "touch copying; sleep 60")
     process = house.start("cells", PATH=slow)
-    deadline = time.monotonic() + PATIENCE
-    while not (house.root / "copying").exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: (house.root / "copying").exists(), process)
     os.killpg(process.pid, ending)
     out, err = process.communicate(timeout=PATIENCE)
     assert out == ""

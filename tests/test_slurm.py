@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.command_line import ROOT, refusal, repro, slow_imports
+from tests.command_line import ROOT, program, refusal, repro, slow_imports
 
 JOB = ["slurm", "--gpus-per-node", "4", "--time", "4h"]
 
@@ -23,12 +23,12 @@ def ran(script: str, folder: Path, **variables: str) -> tuple[int, list[str], st
     """The exit code of a batch script, the words that it gives srun, and what it says, where SLURM starts nothing. The
     variables that its tasks would have are in the file `exported`."""
     said = folder / "said"
-    (folder / "srun").write_text(
+    program(
+        folder / "srun",
         f'#!/usr/bin/env bash\nprintf "%s\\0" "$@" > {shlex.quote(str(said))}\n'
         f"[[ ${{SLURM_EXPORT_ENV:-ALL}} == ALL ]] && export -p > {shlex.quote(str(folder / 'exported'))}\n"
-        'exit "${ENDS:-0}"\n'
+        'exit "${ENDS:-0}"\n',
     )
-    (folder / "srun").chmod(0o755)
     environment = {"PATH": f"{folder}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(["bash"], input=script, env=environment, capture_output=True, text=True)
     return done.returncode, said.read_text().split("\0")[:-1] if said.exists() else [], done.stderr
@@ -78,10 +78,7 @@ def test_a_training_has_a_task_for_each_gpu_and_is_queued_again(tmp_path: Path) 
     script = printed(*JOB, "--nodes", "2", "--", "train.py", "--checkpoint-every", "30m", cwd=tmp_path)
     assert "#SBATCH --ntasks-per-node=4\n" in script
     said = tmp_path / "requeued"
-    (tmp_path / "scontrol").write_text(
-        f'#!/usr/bin/env bash\n[ "$1" = show ] || echo "$@" > {shlex.quote(str(said))}\n'
-    )
-    (tmp_path / "scontrol").chmod(0o755)
+    program(tmp_path / "scontrol", f'[ "$1" = show ] || echo "$@" > {shlex.quote(str(said))}')
     code, words, _ = ran(script, tmp_path, SLURM_JOB_NODELIST="a,b", SLURM_JOB_ID="7", ENDS="75")
     assert (code, said.read_text()) == (75, "requeue 7\n")
     assert words[:3] == ["--nodes=2", "--ntasks=8", "--ntasks-per-node=4"]
@@ -94,8 +91,7 @@ def test_a_training_has_a_task_for_each_gpu_and_is_queued_again(tmp_path: Path) 
 
 def test_tasks_get_the_scripts_variables_where_the_job_was_submitted_with_none(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
-    (tmp_path / "scontrol").write_text("#!/usr/bin/env bash\necho first\n")
-    (tmp_path / "scontrol").chmod(0o755)
+    program(tmp_path / "scontrol", "echo first")
     for job in ("run",), ("train.py",):
         script = printed(*JOB, "--", *job, cwd=tmp_path)
         for exported in ("NONE", "NIL", "HOME,PATH"):

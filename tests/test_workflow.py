@@ -13,7 +13,7 @@ import yaml
 
 from repro import formats
 from repro.cli import parser
-from tests.command_line import ROOT
+from tests.command_line import ROOT, program
 
 TEXT = (ROOT / "docs" / "upgrade-check.yml").read_text()
 STEPS: list[dict[str, Any]] = yaml.safe_load(TEXT)["jobs"]["check"]["steps"]
@@ -49,8 +49,7 @@ def test_its_scripts_are_valid_bash_and_their_options_exist() -> None:
 
 def test_a_regression_is_reported_and_a_stack_that_cannot_be_built_fails(tmp_path: Any) -> None:
     for code, fails in ((0, False), (1, False), (3, False), (2, True), (130, True)):
-        (tmp_path / "run_all.sh").write_text(f"#!/bin/sh\necho report\nexit {code}\n")
-        (tmp_path / "run_all.sh").chmod(0o755)
+        program(tmp_path / "run_all.sh", f"echo report\nexit {code}")
         variables = {
             "AGAINST": "torch==9",
             "BUDGET": "1h",
@@ -78,8 +77,7 @@ def test_a_tag_publishes_every_image_that_can_be_built() -> None:
 
 def builds(tmp_path: Path, target: str) -> list[str]:
     """The words of the builder as the workflow calls it for a target."""
-    (tmp_path / "docker").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/words\n')
-    (tmp_path / "docker").chmod(0o755)
+    program(tmp_path / "docker", f'printf "%s\\n" "$@" >{tmp_path}/words')
     environment = {"TARGET": target, "REPOSITORY": "Somebody/Repro", "PATH": f"{tmp_path}:/usr/bin:/bin"}
     subprocess.run(["bash", "-e", "-c", RUNS["Build and publish"]], cwd=ROOT, env=environment, check=True)
     return (tmp_path / "words").read_text().splitlines()
