@@ -731,6 +731,12 @@ MUTANTS = {
         'if recipe.precision != "bf16" or capability > (7, 0):',
         "tests/test_support.py -k before_ampere",
     ),
+    "farthest-lock": Mutant(
+        "repro/machine/environment.py",
+        "min(found, key=lambda each: len(each.differences)",
+        "max(found, key=lambda each: len(each.differences)",
+        "tests/test_environment.py -k nearest_lock",
+    ),
     "edit-of-the-same-size": Mutant(
         "repro/installation.py",
         "size == there and digest in (None, recorded)",
