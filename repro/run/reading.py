@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,12 +213,9 @@ def by_stack(runs: Iterable[Reading]) -> list[Joined]:
 
 def _with_starts(records: Sequence[Record]) -> list[tuple[float, Record]]:
     """Return a folder's records, each with the start of the stack that dates it; 0 where the folder has none."""
-    at = next((record.stack_started for record in records if record.stack_started is not None), 0.0)
-    found = []
-    for record in records:
-        at = max(at, record.stack_started or 0.0)
-        found.append((at, record))
-    return found
+    first_start = next((record.stack_started for record in records if record.stack_started is not None), 0.0)
+    ages = accumulate((record.stack_started or first_start for record in records), max)
+    return list(zip(ages, records, strict=True))
 
 
 def _tolerances(runs: Iterable[Reading]) -> set[float]:
