@@ -364,43 +364,27 @@ def test_the_network_between_nodes_has_the_given_speed() -> None:
     assert answer(*pairs, "200Gb/s") == answer(*pairs, "400Gb/s"), "the PCIe of a node is slower"
 
 
-@pytest.mark.parametrize(
-    ("line", "instead", "told"),
-    [
-        (
-            'source = "its box"\n',
-            "",
-            "own.toml: Object missing required field `source`; expected name, ",
-        ),
-        ('power = "450 W"', 'power = "450 W"\ncolour = "red"', "own.toml: unknown key 'colour'; expected name, "),
-        ("24 GB", "24 Gb", "own.toml, $.memory: found '24 Gb', expected text with a unit such as \"24 GB\""),
-        ('"450 W"', "450", 'own.toml, $.power: found 450, expected text with a unit such as "350 W"'),
-        ("PCIe 4.0 x16", "fast", "own.toml, $.link: found 'fast', expected a link such as PCIe 4.0 x16 or NVLink"),
-        (
-            'bf16 = "165.2',
-            'bf16 = "-',
-            "own.toml, $.bf16: found '- TFLOP/s', expected text with a unit such as \"35.6 TFLOP/s\"",
-        ),
-        (
-            "RTX 4090 of ours",
-            "A100",
-            "own.toml, $.name: found 'A100', expected a name that the catalogue does not",
-        ),
-        ("8.9", "7.5", "own.toml, $.tf32: found '82.6 TFLOP/s', expected nothing, as GPUs of 7.5 have no tf32"),
-        ('bf16 = "165.2 TFLOP/s"', "", "own.toml, $.bf16: found nothing, expected the peak of a 8.9"),
-        ("8.9", "6.1", "own.toml, $.compute_capability: found '6.1', expected that of Volta, 7.0, or newer"),
-        ("quoted = 2022-09-20", "", "own.toml, $.quoted: found nothing, expected both price and quoted, its day"),
-        (
-            "1599 USD",
-            "$1599",
-            "own.toml, $.price: found '$1599', expected a sum with its currency such as \"1300",
-        ),
-        ('price = "1599 USD"\nquoted = 2022-09-20', "", 'own.toml: price is missing, such as price = "1300 USD"'),
-        ("name", "[name", "own.toml: not TOML ("),
-    ],
-)
-def test_a_file_that_does_not_describe_a_gpu_is_one_clear_line(
-    own: Callable[[str], str], line: str, instead: str, told: str
-) -> None:
+# A text of that file, another in its place, and what is said then; \n ends a line.
+BROKEN = r"""
+source = "its box"\n |  | own.toml: Object missing required field `source`; expected name,
+power = "450 W" | power = "450 W"\ncolour = "red" | own.toml: unknown key 'colour'; expected name,
+24 GB | 24 Gb | own.toml, $.memory: found '24 Gb', expected text with a unit such as "24 GB"
+"450 W" | 450 | own.toml, $.power: found 450, expected text with a unit such as "350 W"
+PCIe 4.0 x16 | fast | own.toml, $.link: found 'fast', expected a link such as PCIe 4.0 x16 or NVLink
+bf16 = "165.2 | bf16 = "- | own.toml, $.bf16: found '- TFLOP/s', expected text with a unit such as "35.6 TFLOP/s"
+RTX 4090 of ours | A100 | own.toml, $.name: found 'A100', expected a name that the catalogue does not
+8.9 | 7.5 | own.toml, $.tf32: found '82.6 TFLOP/s', expected nothing, as GPUs of 7.5 have no tf32
+bf16 = "165.2 TFLOP/s" |  | own.toml, $.bf16: found nothing, expected the peak of a 8.9
+8.9 | 6.1 | own.toml, $.compute_capability: found '6.1', expected that of Volta, 7.0, or newer
+quoted = 2022-09-20 |  | own.toml, $.quoted: found nothing, expected both price and quoted, its day
+1599 USD | $1599 | own.toml, $.price: found '$1599', expected a sum with its currency such as "1300
+price = "1599 USD"\nquoted = 2022-09-20 |  | own.toml: price is missing, such as price = "1300 USD"
+name | [name | own.toml: not TOML (
+"""
+
+
+@pytest.mark.parametrize("case", BROKEN.strip().splitlines())
+def test_a_file_that_does_not_describe_a_gpu_is_one_clear_line(own: Callable[[str], str], case: str) -> None:
+    line, instead, told = (part.replace(r"\n", "\n") for part in case.split(" | "))
     assert line in OWN
     assert told in one_line(repro("cost", "pythia-410m", "--gpu", own(OWN.replace(line, instead))))
