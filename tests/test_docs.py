@@ -92,7 +92,7 @@ def test_its_command_lines_are_accepted(page: Path) -> None:
 
 
 EXAMPLES = [
-    pytest.param(example, id=example.splitlines()[0])
+    pytest.param(example, id=example.splitlines()[0], marks=[pytest.mark.slow] * example.startswith("plan "))
     for page in PAGES
     for block in blocks(page, "console")
     for example in re.split(r"^\$ \./run_all\.sh ", block, flags=re.MULTILINE)[1:]
