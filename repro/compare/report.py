@@ -26,15 +26,6 @@ _SERIOUS: tuple[Status | OneSided, ...] = (
 )
 
 
-def _ratio_text(ratio: float | None, each: Compared) -> str | None:
-    return f"{ratio:.3f}" if ratio else None
-
-
-def _interval_text(low: float | None, each: Compared) -> str | None:
-    interval = _interval(each)
-    return f"{interval.low:.3f} to {interval.high:.3f}" if interval else None
-
-
 def _peaks_text(before: float | None, each: Compared) -> str | None:
     peaks = before, each.after.peak_memory
     return None if peaks == (None, None) else ", ".join(cell_text(peak and peak / _MIB, 4) for peak in peaks)
@@ -58,8 +49,13 @@ _COLUMNS = [
     Column("micro_batch", lambda each: each.trial.batch.micro_batch, "MBS"),
     Column("before_median", lambda each: each.before.median, "step s before"),
     Column("after_median", lambda each: each.after.median, "step s after"),
-    Column("ratio", lambda each: each.judged and each.judged.ratio, "ratio", _ratio_text),
-    Column("ratio_low", lambda each: (found := _interval(each)) and found.low, "interval", _interval_text),
+    Column("ratio", lambda each: each.judged and each.judged.ratio, "ratio", lambda ratio, _: ratio and f"{ratio:.3f}"),
+    Column(
+        "ratio_low",
+        lambda each: (found := _interval(each)) and found.low,
+        "interval",
+        lambda low, each: low and f"{low:.3f} to {each.judged.interval.high:.3f}",
+    ),
     Column("ratio_high", lambda each: (found := _interval(each)) and found.high),
     Column("before_peak_memory", lambda each: each.before.peak_memory, "peak MiB", _peaks_text),
     Column("after_peak_memory", lambda each: each.after.peak_memory),
