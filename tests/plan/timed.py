@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--width", type=int, default=1024)
+parser.add_argument("--length", type=int, default=1)
 parser.add_argument("--chain", type=int, default=0, help="pointwise operators after each layer")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--packed", action="store_true", help="data are compressed, and an example takes milliseconds")
@@ -21,7 +22,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 
 class Examples(Dataset):
     def __init__(self):
-        self.example = np.random.randn(args.width).astype(np.float32)
+        self.example = np.random.randn(args.length, args.width).astype(np.float32)
         self.packed = zlib.compress(np.random.randint(0, 9, 1 << 20).astype(np.uint8).tobytes())
 
     def __len__(self):
@@ -50,7 +51,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 run = torch.compile(model) if args.compile else model
 began = time.perf_counter()
 for x, y in DataLoader(Examples(), batch_size=512):
-    loss = nn.functional.cross_entropy(run(x.to(device)), y.to(device))
+    loss = nn.functional.cross_entropy(run(x.to(device)).mean(1), y.to(device))
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
