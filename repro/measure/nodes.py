@@ -220,7 +220,7 @@ class Leader(ForkServer):
                 if (there := hello.alike.get(what, here)) != here:
                     raise UserError(f"{name}: its {what} is {there}, that of node 0 is {here}; give all nodes the same")
             if "torch" in hello.broken:
-                raise UserError(f"{name}: its stack does not import: {hello.broken['torch']}")
+                raise UserError(f"{name}: {hello.broken['torch']}")
             self._broken |= {module: f"{name}: {error}" for module, error in hello.broken.items()}
 
     def __exit__(self, *raised: object) -> None:
