@@ -276,7 +276,11 @@ def _run(words: list[str], output: _Output) -> int:
     output.is_in_files = measures  # even if stdout fails
     if another := of_another():
         say(another)
-    return _command(words[0]).main(asked)
+    found: int | str = _command(words[0]).main(asked)
+    if isinstance(found, int):
+        return found
+    print(found)
+    return OK
 
 
 class _Output(Unfailing):

@@ -1,4 +1,5 @@
-"""The commands, one file each: `Asked` declares the options, `main(asked)` runs and returns the exit code.
+"""The commands, one file each: `Asked` declares the options, `main(asked)` returns what is printed, or runs and returns
+the exit code.
 
 Shared files: `devices.py` (options that choose GPUs or processes), `preflight.py` (checks before a measurement),
 `stopping.py` (stop signals), `driver.py` (execution of a run, in pytest), `against.py` (`compare --against`),

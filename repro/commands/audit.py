@@ -27,18 +27,16 @@ class Asked(Output):
     stack: Stack = stack_option("paper")
 
 
-def main(asked: Asked) -> int:
+def main(asked: Asked) -> str:
     runs = read_measured(asked.measured) if asked.measured else None
     if runs and runs.released:
-        print(released.audited(steps(runs.released.records), asked.format, asked.all))
-        return 0
+        return released.audited(steps(runs.released.records), asked.format, asked.all)
     records = runs.records if runs else ()
     rows = without_queue(audit(), of_stack(asked.stack))
     measured = audit_measured(records)
     found = causes(rows, records)
     if asked.format in FOR_MACHINES:
-        print(render([_row(row, found) for row in (*rows, *measured)], asked.format))
-        return 0
+        return render([_row(row, found) for row in (*rows, *measured)], asked.format)
     questioned = [row for row in rows if row.verdict != "plausible"]
     shown = [*sorted(measured, key=_share), *sorted(questioned, key=_share)]
     notes = [_explained(rows, asked.stack)]
@@ -54,8 +52,7 @@ def main(asked: Asked) -> int:
     if asked.all:
         more = (*queue_summary(rows), *(_cause(number, cause) for number, cause in enumerate(found, 1)))
         parts += [prose(part, asked.format) for part in more]
-    print("\n\n".join(parts))
-    return 0
+    return "\n\n".join(parts)
 
 
 def _share(row: Audited) -> float:

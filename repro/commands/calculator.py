@@ -96,7 +96,7 @@ def _rate(place: str, currency: str, unit: str, prices: PriceList) -> float:
     return each
 
 
-def main(asked: Calculator) -> int:
+def main(asked: Calculator) -> str:
     """Print when owning beats renting: the comment's own sum, or that of the inputs given."""
     unit, prices = asked.currency, price_list(asked.prices)
     if given(asked, ("currency", "electricity", "storage", *declared(Calculator))) in ([], ["--co2"]):
@@ -106,8 +106,7 @@ def main(asked: Calculator) -> int:
         rows = [_of_inputs(asked, prices)]
         sentence = _sentence(rows[0].case)
         notes = ["What was not given is the rent-or-buy comment's of 2021-01-14, with its GPU-hours computed right."]
-    print(screen(sentence, _columns(unit, asked.co2), rows, notes, asked.format, currency=unit))
-    return 0
+    return screen(sentence, _columns(unit, asked.co2), rows, notes, asked.format, currency=unit)
 
 
 def _of_comment(rows: list[Computed]) -> tuple[str, list[str]]:

@@ -37,7 +37,7 @@ class Asked(Output):
     stack: Stack = stack_option("paper")
 
 
-def main(asked: Asked) -> int:
+def main(asked: Asked) -> str:
     runs = measured(asked.measured) if asked.measured else None
     records, by = runs.records if runs else None, asked.by
     if runs and runs.released:
@@ -49,13 +49,11 @@ def main(asked: Asked) -> int:
         answers = read_answers(asked.survey)
     checked = check_all(records, by, answers, of_stack(asked.stack), asked.id and [asked.id])
     if asked.id is not None:
-        print(_traced(checked[0], asked.format, asked.all))
-        return 0
+        return _traced(checked[0], asked.format, asked.all)
     if runs and (reason := unsettling(records or ())):
         say(f"{runs.name}: {reason}")
     if asked.format in FOR_MACHINES:
-        print(render([one.row() for one in checked], asked.format))
-        return 0
+        return render([one.row() for one in checked], asked.format)
     differing = sorted((one for one in checked if one.verdict == "differs"), key=lambda one: -abs(one.off or 0))
     rows = [_row(one, asked.all) for one in (checked if asked.all else differing)]
     notes = [f"{command()} claims ID shows a claim's sentence, its formula and the arithmetic.", origins(checked)]
@@ -65,8 +63,7 @@ def main(asked: Asked) -> int:
         notes.insert(0, f"{', '.join(f'{symbol} {words}' for symbol, words in CLAIMS.values())}.")
     else:
         notes.insert(0, "Here are the claims that differ: --all shows every claim.")
-    print(people(counts_text(checked), rows, notes, asked.format, asked.all))
-    return 0
+    return people(counts_text(checked), rows, notes, asked.format, asked.all)
 
 
 def _row(one: Checked, every: bool) -> dict[str, Any]:

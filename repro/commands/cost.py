@@ -76,7 +76,7 @@ class Asked(Calculator):
         return self.gpu.name if isinstance(self.gpu, CustomGpu) else self.gpu
 
 
-def main(asked: Asked) -> int:
+def main(asked: Asked) -> str:
     if asked.model is None:
         if found := given(asked, declared(Asked)):
             raise UserError(f"{found[0]} needs a MODEL, such as {command()} cost vit")
@@ -95,20 +95,17 @@ def main(asked: Asked) -> int:
     ranked = dict.fromkeys([*(option.offer for option in chosen.ranked), *machines])
     for line in _warnings(machines, costs):
         say(line)
-    print(
-        screen(
-            offers.answer(chosen, known.recipe.name, costs),
-            _columns(asked.by, costs, fitting),
-            list(ranked),
-            _notes(asked, known, costs, len(fitting), len(machines)),
-            asked.format,
-            asked.all,
-            rule=chosen.rule,
-            terms="own" if chosen.ranked[0].bought else "rent",
-            currency=costs.currency,
-        )
+    return screen(
+        offers.answer(chosen, known.recipe.name, costs),
+        _columns(asked.by, costs, fitting),
+        list(ranked),
+        _notes(asked, known, costs, len(fitting), len(machines)),
+        asked.format,
+        asked.all,
+        rule=chosen.rule,
+        terms="own" if chosen.ranked[0].bought else "rent",
+        currency=costs.currency,
     )
-    return 0
 
 
 def _known(asked: Asked, model: str) -> tuple[ModelDays, Costs]:

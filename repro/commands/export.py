@@ -57,14 +57,13 @@ class Asked(Options):
     out: Path = option("folder for the files, none of which may be there yet", "FOLDER", path, required=True)
 
 
-def main(asked: Asked) -> int:
+def main(asked: Asked) -> str:
     training = _training(asked)
     written = {**custom.exported(training.recipe.id), **configurations(training), SCRIPT: script(training)}
     files.refuse_to_replace(asked.out, written)  # a train.py may hold the user's data set
     for name, text in written.items():
         files.replace(asked.out / name, text)
-    print(_printed(training, asked.out, list(written)))
-    return 0
+    return _printed(training, asked.out, list(written))
 
 
 def _training(asked: Asked) -> Training:

@@ -98,10 +98,8 @@ class Asked(Output):
     what: str = argument("what to list", choices=tuple(_LISTS))
 
 
-def main(asked: Asked) -> int:
+def main(asked: Asked) -> str:
     answer, columns, rows = _LISTS[asked.what]()
     if asked.format in FOR_MACHINES:
-        print(render(data(columns, rows), asked.format))
-    else:
-        print(people(answer, shown(columns, rows), [], asked.format, asked.all))
-    return 0
+        return render(data(columns, rows), asked.format)
+    return people(answer, shown(columns, rows), [], asked.format, asked.all)

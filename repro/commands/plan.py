@@ -42,7 +42,7 @@ class Asked(Output):
     here: bool = flag("run it in its folder, read-only, and not in a copy")
 
 
-def main(asked: Asked) -> int:
+def main(asked: Asked) -> str:
     steps, took, gpus = asked.steps, asked.took, asked.gpus
     device = load_probes(asked.probes) if asked.probes else asked.gpu
     if device is None or None not in (asked.gpu, asked.probes):
@@ -71,8 +71,7 @@ def main(asked: Asked) -> int:
         answer, rows, shown = judged.sentence(f"{name} on {_where(plan)}"), judged.data(), judged.shown()
         notes[-1] = f"{normal.reason[0].upper()}{normal.reason[1:]}."
         more |= {"plan": data, "verdict": judged.verdict, "likely": judged.likely}
-    print(output(answer, rows, shown, notes, asked.format, asked.all, **more))
-    return 0
+    return output(answer, rows, shown, notes, asked.format, asked.all, **more)
 
 
 def _judged(plan: Plan, took: Took, normal: Normal, steps: float | None) -> Verdict:

@@ -98,7 +98,7 @@ class _Wish:
         return f"{self.machine.nodes} nodes of " if self.machine.nodes > 1 else ""
 
 
-def main(asked: Asked) -> int:
+def main(asked: Asked) -> str:
     if asked.validate:
         return _validate(asked)
     if asked.methods is not None and any(asked.measured):
@@ -117,13 +117,12 @@ def main(asked: Asked) -> int:
     return _beside(wish, join(*readings)) if readings else _predicted(wish)
 
 
-def _validate(asked: Asked) -> int:
-    """Print how far off predictions are: of the authors' raw results where --measured names these."""
+def _validate(asked: Asked) -> str:
+    """Return how far off predictions are: of the authors' raw results where --measured names these."""
     if asked.measured and (archive := measured([each for each in asked.measured if each]).released):
         from ..report import released
 
-        print(released.validated(steps(archive.records), asked.format, asked.all))
-        return 0
+        return released.validated(steps(archive.records), asked.format, asked.all)
     more = (each.name for each in fields(asked) if each.name not in ("validate", "all", "format"))
     if useless := given(asked, more):
         raise UserError(f"{useless[0]} changes nothing of --validate: leave one of them out")
@@ -132,8 +131,8 @@ def _validate(asked: Asked) -> int:
     return predict_paper.validate(asked.format, asked.all)
 
 
-def _of_paper(asked: Asked, wanted: Sequence[Recipe], days: DaysAsked, archive: Archive | None) -> int:
-    """Print Tables 1 and 4 as they are predicted, or Table 1 with parts of modern training."""
+def _of_paper(asked: Asked, wanted: Sequence[Recipe], days: DaysAsked, archive: Archive | None) -> str:
+    """Return Tables 1 and 4 as they are predicted, or Table 1 with parts of modern training."""
     from . import predict_paper
 
     if asked.took is not None:
@@ -188,8 +187,8 @@ def _searched(wish: _Wish, recipe: Recipe, known: ModelDays) -> list[Forecast]:
     return group
 
 
-def _took(wish: _Wish, text: str, with_runs: bool) -> int:
-    """Print whether a measured speed is normal for a model with the fastest settings, and what explains it best."""
+def _took(wish: _Wish, text: str, with_runs: bool) -> str:
+    """Return whether a measured speed is normal for a model with the fastest settings, and what explains it best."""
     if len(wish.wanted) != 1 or with_runs:
         raise UserError(f"--took {text} is of one training: name one of --models, and leave --measured out")
     [recipe], known = wish.wanted, ModelDays(wish.wanted[0].id, wish.days)
@@ -198,12 +197,11 @@ def _took(wish: _Wish, text: str, with_runs: bool) -> int:
         raise UserError(f"--took {text}: {report.sentence([best], known.stack)}")
     from . import took
 
-    print(took.answer(text, recipe, best, wish.fitted, known, wish.format, wish.every))
-    return 0
+    return took.answer(text, recipe, best, wish.fitted, known, wish.format, wish.every)
 
 
-def _predicted(wish: _Wish) -> int:
-    """Print the search space of a recipe on one machine, the fastest first, or the fastest of each of several; with
+def _predicted(wish: _Wish) -> str:
+    """Return the search space of a recipe on one machine, the fastest first, or the fastest of each of several; with
     `every` all of all."""
     machine = wish.machine
     found, sources = list[tuple[ModelDays, list[SettingsDays]]](), dict[str, None]()
@@ -215,8 +213,7 @@ def _predicted(wish: _Wish) -> int:
         sources[f"{known.stack}, {report.from_traces(known.traced)}"] = None
     if wish.format in FOR_MACHINES:
         rows = [_row(each, known) | _released(each, wish.archive) for known, group in found for each in group]
-        print(render(rows, wish.format))
-        return 0
+        return render(rows, wish.format)
     several = len(found) > 1
     if several:
         trains = sum(group[0].feasible for _, group in found)
@@ -240,8 +237,7 @@ def _predicted(wish: _Wish) -> int:
     elif not several and found[0][1][0].bounds:
         notes.append("8 of 10 unseen cells and trials lie in such an interval as is in brackets.")
     table = [line | _released(each, wish.archive) for line, each in zip(_lines(lines, several), lines, strict=True)]
-    print(people(answer, table, notes, wish.format, wish.every))
-    return 0
+    return people(answer, table, notes, wish.format, wish.every)
 
 
 def _instead(each: SettingsDays) -> str:
@@ -258,8 +254,8 @@ def _released(each: SettingsDays, archive: Archive | None) -> dict[str, Any]:
     return {"released_days": archive.days.get(key) if machine.nodes == 1 else None}
 
 
-def _beside(wish: _Wish, runs: Joined) -> int:
-    """Print the trials measured on this machine, each with its prediction by the traces of its run's stack; where
+def _beside(wish: _Wish, runs: Joined) -> str:
+    """Return the trials measured on this machine, each with its prediction by the traces of its run's stack; where
     another number of its GPUs was measured, its predictions corrected by that."""
     machine, ids = wish.machine, {recipe.id for recipe in wish.wanted}
     found, rows = list[Comparison](), list[dict[str, Any]]()
@@ -286,8 +282,7 @@ def _beside(wish: _Wish, runs: Joined) -> int:
             f"has {had or 'none'}"
         )
     if wish.format in FOR_MACHINES:
-        print(render(rows, wish.format))
-        return 0
+        return render(rows, wish.format)
     disturbed = [each for each in found if each.record.timed and disturbance(each.record)]
     predicted_from = [
         f"{f'trials of {listing(folders)} ' if len(sources) > 1 else ''}{source}" for source, folders in sources.items()
@@ -297,8 +292,7 @@ def _beside(wish: _Wish, runs: Joined) -> int:
     if disturbed:
         named = "; ".join(f"{each.record.id}, {disturbance(each.record)}" for each in disturbed)
         notes.append(f"Disturbed, so that they show neither the GPU's speed nor what fits: {named}.")
-    print(people(accuracy_text(found), [report.beside_line(each) for each in found], notes, wish.format, wish.every))
-    return 0
+    return people(accuracy_text(found), [report.beside_line(each) for each in found], notes, wish.format, wish.every)
 
 
 def _true_days(machine: Machine, recipes: Iterable[str], asked: DaysAsked) -> list[str]:

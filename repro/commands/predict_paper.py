@@ -23,7 +23,7 @@ from ..released.results import Archive
 from ..run.reading import read
 
 
-def tables(format: Format, names: set[str], asked: DaysAsked, archive: Archive | None) -> int:
+def tables(format: Format, names: set[str], asked: DaysAsked, archive: Archive | None) -> str:
     known = {recipe_of(model).id: ModelDays(recipe_of(model).id, asked) for model in sorted(names)}
     judged = [verdict for run in asked.runs for verdict in run.verdicts]
     if asked.runs and all(verdict.true.days is None for verdict in judged):
@@ -38,8 +38,7 @@ def tables(format: Format, names: set[str], asked: DaysAsked, archive: Archive |
             further = {(cell.printed.table, *cell.place): cell.days for cell in archive.cells}
             for row in rows:
                 row["released_days"] = further[row["table"], row["model"], row["gpu"], row["gpus"]]
-        print(render(rows, format))
-        return 0
+        return render(rows, format)
     ratios = [
         row["predicted_authors_days"] / row["printed_days"]
         for row in rows
@@ -59,8 +58,7 @@ def tables(format: Format, names: set[str], asked: DaysAsked, archive: Archive |
             f"{counted(others, 'cell')} {were(others)} measured on another stack: csv and json have these days."
         )
     notes.append("csv and json also have Table 4, the printed days and the intervals.")
-    print(people(answer, report.grid(rows), notes, format))
-    return 0
+    return people(answer, report.grid(rows), notes, format)
 
 
 def _cell(known: ModelDays, cell: Cell) -> dict[str, Any]:
@@ -79,8 +77,8 @@ def _cell(known: ModelDays, cell: Cell) -> dict[str, Any]:
     }
 
 
-def modern_table(format: Format, names: set[str]) -> int:
-    """Print the days that Table 1 is predicted to take with free lunch and with modern settings."""
+def modern_table(format: Format, names: set[str]) -> str:
+    """Return the days that Table 1 is predicted to take with free lunch and with modern settings."""
     found = table_1(names)
     rows = [
         {"origin": "predicted", "model": cell.model, "gpus": cell.gpus, "gpu": cell.gpu, "printed": cell.printed}
@@ -88,8 +86,7 @@ def modern_table(format: Format, names: set[str]) -> int:
         for cell, each in found
     ]
     if format in FOR_MACHINES:
-        print(render(rows, format))
-        return 0
+        return render(rows, format)
     ratios = [each.speed for _, each in found if each.speed is not None]
     answer = (
         f"Free lunch is predicted to take {min(ratios):.2f} to {max(ratios):.2f} times as long as modern settings, "
@@ -104,18 +101,16 @@ def modern_table(format: Format, names: set[str]) -> int:
         f"They are predicted {report.from_traces(traces.shipped()[-1])}; no record with parts was measured on a GPU.",
         "csv and json have the days, the micro batches and the settings.",
     ]
-    print(people(answer, by_machine(shown), notes, format))
-    return 0
+    return people(answer, by_machine(shown), notes, format)
 
 
-def validate(format: Format, every: bool) -> int:
-    """Print how far off predictions are of what no fit had seen."""
+def validate(format: Format, every: bool) -> str:
+    """Return how far off predictions are of what no fit had seen."""
     known = fits.fitted_constants()
     errors = known[fits.EVERYTHING].errors
     rows = scores.scored(known, _kept_records())
     if format in FOR_MACHINES:
-        print(render([scores.full_row(each, errors) for each in rows], format))
-        return 0
+        return render([scores.full_row(each, errors) for each in rows], format)
     parts = [people(scores.sentence(rows, errors), scores.summary(rows, errors), scores.NOTES, format)]
     more = {
         "Targets:": scores.target_rows(rows, errors),
@@ -125,8 +120,7 @@ def validate(format: Format, every: bool) -> int:
         "Where 8 of 10 measured days lie:": scores.interval_rows(errors),
     }
     parts += [f"{title}\n\n{render(table, format)}" for title, table in more.items() if every]
-    print("\n\n".join(parts))
-    return 0
+    return "\n\n".join(parts)
 
 
 def _kept_records() -> dict[str, list[Record]]:

@@ -53,10 +53,9 @@ class Asked(Output):
     models: str | None = models_option("recipes to train, by id (default: all nine)")
 
 
-def main(asked: Asked) -> int:
+def main(asked: Asked) -> str:
     _check(asked)
-    print(_questions(asked.format) if asked.questions else _counts(asked))
-    return 0
+    return _questions(asked.format) if asked.questions else _counts(asked)
 
 
 def _counts(asked: Asked) -> str:

@@ -60,7 +60,7 @@ class Asked(Output):
     format: Format = format_option((*FORMATS, "latex"))
 
 
-def main(asked: Asked) -> int:
+def main(asked: Asked) -> str:
     by_clock, table = asked.by in CLOCKS, next((each for each in TABLES if each == asked.number), None)
     if asked.methods and (asked.by, asked.number) != ("true", "1"):
         raise UserError(f"--methods modern is of Table 1 alone: {_USE_IT}")
@@ -72,29 +72,26 @@ def main(asked: Asked) -> int:
     runs = measured(asked.measured, clock) if asked.measured else None
     archive = runs.released if runs else None
     if archive and asked.by == "printed" and asked.number in (*TABLES, "j"):
-        print(released.table(archive, asked.number, asked.format, asked.all))
-        return 0
+        return released.table(archive, asked.number, asked.format, asked.all)
     if by_clock and table:
         return _by_clock(asked, table, clock, runs)
     found = rows(asked.number, runs.records, runs.verdicts, clock) if runs else rows(asked.number)
     if asked.format in FOR_MACHINES:
-        print(render(found, asked.format))
-    elif table is None:
+        return render(found, asked.format)
+    if table is None:
         notes = [_LOST] if asked.number == "j" else []
         if runs:
             notes.append("Columns that begin with measured are this run's; a dash was not measured.")
-        print(people(TITLES[asked.number], layout(found), notes, asked.format, asked.all))
-    elif runs:
+        return people(TITLES[asked.number], layout(found), notes, asked.format, asked.all)
+    if runs:
         there = [verdict for verdict in runs.verdicts if verdict.table == asked.number]
         shown = {verdict.place: _of_verdict(verdict, clock) for verdict in there}
         answer = f"Table {asked.number} as measured: {_counts(clock, there)}"
-        print(people(answer, by_machine(shown), _signs(there), asked.format))
-    else:
-        _printed(table, asked.format)
-    return 0
+        return people(answer, by_machine(shown), _signs(there), asked.format)
+    return _printed(table, asked.format)
 
 
-def _printed(table: Table, format: Format) -> None:
+def _printed(table: Table, format: Format) -> str:
     there = cells(table)
     impossible = {row.place for row in audit() if (row.table, row.verdict) == (table, "impossible")}
     shown = {cell.place: f"{printed(cell.state, cell.days)}{'!' * (cell.place in impossible)}" for cell in there}
@@ -107,11 +104,11 @@ def _printed(table: Table, format: Format) -> None:
         f"Table {table} as printed, in days: {len(impossible)} of {days} numbers are impossible (!), as they "
         "imply more FLOP/s than the GPU has."
     )
-    print(people(answer, by_machine(shown), notes, format))
+    return people(answer, by_machine(shown), notes, format)
 
 
-def _by_clock(asked: Asked, table: Table, clock: Clock, runs: Joined | None) -> int:
-    """Print Table 1 or 4 by true days, or by those of the authors' clock."""
+def _by_clock(asked: Asked, table: Table, clock: Clock, runs: Joined | None) -> str:
+    """Return Table 1 or 4 by true days, or by those of the authors' clock."""
     from ..run import corrected
 
     stack, modern = of_stack(asked.stack), asked.methods is not None
@@ -122,8 +119,7 @@ def _by_clock(asked: Asked, table: Table, clock: Clock, runs: Joined | None) -> 
         found = [_as_measured(row) for row in found]
     if asked.format in FOR_MACHINES:
         further = released.beside(runs.released if runs else None, table)
-        print(render([asdict(row) | further.get(row.place, {}) for row in found], asked.format))
-        return 0
+        return render([asdict(row) | further.get(row.place, {}) for row in found], asked.format)
     judged = {verdict.place: verdict for verdict in verdicts if verdict.table == table}
     shown = {row.place: _of_row(row, judged.get(row.place), modern) for row in found}
     origins = Counter(row.origin for row in found)
@@ -137,8 +133,7 @@ def _by_clock(asked: Asked, table: Table, clock: Clock, runs: Joined | None) -> 
         notes.append(f"* is at the largest micro batch that fits, as Appendix J's does not in {cells_}.")
     if there := [verdict for verdict in judged.values() if verdict.by(clock).verdict != "not_measured"]:
         notes += _signs(there)
-    print(people(corrected.headline(table, clock, found, modern), by_machine(shown), notes, asked.format))
-    return 0
+    return people(corrected.headline(table, clock, found, modern), by_machine(shown), notes, asked.format)
 
 
 def _of_row(row: Corrected, verdict: Verdict | None, modern: bool) -> str:
