@@ -564,7 +564,7 @@ def test_a_place_that_compilers_do_not_take_is_reported_before_any_work_and_left
 ) -> None:
     place = tmp_path / "with blanks"
     refused = refusal(*command.split(), "--out", str(tmp_path / "out"), REPRO_CACHE=str(place), CUDA_VISIBLE_DEVICES="")
-    assert refused.startswith("repro: torch.compile hands its compiler no path with blanks, quotes or brackets, such ")
+    assert refused.startswith("repro: torch.compile hands its compiler no path with blanks, quotes, brackets or bytes ")
     assert [*tmp_path.iterdir()] == []
 
 
