@@ -198,15 +198,6 @@ def _folder_is_gone() -> bool:
     return False
 
 
-def _check_process() -> None:
-    """Raise UserError where no fork server would start, or this user could not read what a run writes."""
-    if _folder_is_gone():
-        raise UserError(_NO_FOLDER)
-    os.umask(mask := os.umask(0o077))
-    if mask & 0o700:
-        raise UserError(f"umask {mask:03o} takes your own access from what is written: set another, such as umask 022")
-
-
 # Signals that nohup and a shell's & ignore on purpose, and those that Python itself ignores.
 _MAY_BE_IGNORED = {"SIGHUP", "SIGINT", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGPIPE", "SIGXFSZ"}
 
@@ -269,8 +260,8 @@ def _run(words: list[str], output: _Output) -> int:
         _overview().parse_args(words)
     asked = parser(words[0]).parse_args(words[1:])
     measures = words[0] in _MEASURING or getattr(asked, "against", None) is not None
-    if measures:
-        _check_process()
+    if measures and _folder_is_gone():  # no fork server would start
+        raise UserError(_NO_FOLDER)
     asked = custom_models.register(asked)
     output.folds = getattr(asked, "format", None) in (None, "text")
     output.is_in_files = measures  # even if stdout fails

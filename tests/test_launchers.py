@@ -92,15 +92,6 @@ def test_in_a_folder_that_was_removed_what_reads_answers(tmp_path: Path) -> None
     assert started_with("rmdir ../here", tmp_path / "here", "table", "1").returncode == 0
 
 
-@pytest.mark.parametrize("command", [NAIVE, ["probe"], ["lab"], ["compare", "--against", "torch==2.11.0"]])
-def test_a_umask_that_leaves_its_owner_nothing_is_refused(command: list[str], tmp_path: Path) -> None:
-    done = started_with("umask 777", tmp_path, *command, "--out", str(tmp_path / "out"))
-    assert one_line(done) == (
-        "repro: umask 777 takes your own access from what is written: set another, such as umask 022\n"
-    )
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_run_needs_no_home_no_stdin_and_no_others(tmp_path: Path) -> None:
     done = started_with("unset HOME; umask 077; exec <&-", tmp_path, *NAIVE, "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
