@@ -327,7 +327,7 @@ SLOWED = [  # the script's arguments as planned, and as it ran; on one thread; t
     ((), (), False, None),
     ((), (), True, "one thread computes"),
     (("--compile", *CHAIN), CHAIN, False, "it is not compiled"),
-    (("--packed",), ("--packed",), False, "it waits for its data"),
+    (("--packed", "--steps", "6"), ("--packed", "--steps", "6"), False, "it waits for its data"),
 ]
 
 
