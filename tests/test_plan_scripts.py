@@ -230,6 +230,14 @@ def test_a_script_that_fails_tells_its_own_last_line_and_ours() -> None:
     assert "--samples FILE" in ours
 
 
+def test_a_script_that_ends_before_its_third_step_tells_what_it_said_last(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nprint('loading')\nsys.exit('no tokens here')\n")
+    theirs, ours = lines(script)
+    assert theirs == "repro: no tokens here"
+    assert ours.endswith("give it other arguments behind --, more data or more steps")
+
+
 def test_a_missing_package_is_named_with_how_to_install_it(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import nosuchpackage.of.ours\n")

@@ -164,6 +164,7 @@ def _environment(home: Path, script: Path, gpus: int) -> dict[str, str]:
     }
     fixed = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "TQDM_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
     fixed |= {"PYTHONDONTWRITEBYTECODE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    fixed["PYTHONUNBUFFERED"] = "1"  # the log's last line is what was said last
     if gpus > 1 or _TORCHRUN.search(script.read_text(errors="replace")):
         fixed |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(gpus), "LOCAL_WORLD_SIZE": str(gpus)}
         fixed |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
