@@ -87,7 +87,7 @@ def test_of_several_nodes_the_one_that_cannot_compile_it_is_named(tmp_path: Path
     assert found.remedy.startswith("read logs/build.log of that node: ")
 
 
-def test_what_does_not_compile_is_tried_once_and_reported_by_each_trial_that_needs_it(
+def test_what_does_not_compile_is_tried_once_and_reported_by_each_trial(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     class Builder:

@@ -68,7 +68,7 @@ def seconds_to_answer(command: str) -> float:
 
 
 @pytest.mark.alone
-def test_what_needs_no_torch_answers_at_once_and_imports_nothing_that_is_slow_to_import(
+def test_what_needs_no_torch_answers_at_once_and_imports_nothing_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
@@ -231,7 +231,7 @@ OF_ANOTHER_SHAPE = {"report", "run", "lab", "probe"}
 
 
 @pytest.mark.parametrize("command", PRINTING)
-def test_machines_read_the_same_rows_and_names_in_csv_and_json_without_blanks_and_capitals(
+def test_csv_and_json_have_the_same_rows_and_names_without_blanks(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -559,9 +559,7 @@ MEASURING = ["run", "lab", "probe", "compare --against x==1"]
 
 
 @pytest.mark.parametrize("command", MEASURING)
-def test_a_place_that_compilers_do_not_take_is_reported_before_any_work_and_left_unmade(
-    command: str, tmp_path: Path
-) -> None:
+def test_a_place_that_compilers_do_not_take_is_reported_before_any_work(command: str, tmp_path: Path) -> None:
     place = tmp_path / "with blanks"
     refused = refusal(*command.split(), "--out", str(tmp_path / "out"), REPRO_CACHE=str(place), CUDA_VISIBLE_DEVICES="")
     assert refused.startswith("repro: torch.compile hands its compiler no path with blanks, quotes, brackets or bytes ")

@@ -138,7 +138,7 @@ def test_a_run_is_described_in_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (described.driver, described.image) == ("570.2", "hopper")
 
 
-def test_only_variables_that_steer_the_stack_are_kept_and_those_of_trials_before_others(
+def test_only_variables_that_steer_the_stack_are_kept_those_of_trials_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steering = {

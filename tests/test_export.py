@@ -142,9 +142,7 @@ def test_a_killed_training_goes_on_to_the_same_losses(
 
 
 @pytest.mark.slow
-def test_a_training_that_is_told_to_stop_saves_first_and_ends_with_a_code_that_says_so(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_training_that_is_told_to_stop_saves_first_and_says_so_by_its_code(run: Run, tmp_path: Path) -> None:
     file = exported(training("pythia-160m", "zero_2", 2), tmp_path)
     ends, stopped = run(file, tmp_path, "--max-steps", "20", world=2, stop_at=7)
     assert (ends, len(stopped["losses"])) == ([75, 75], 7)

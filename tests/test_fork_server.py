@@ -429,7 +429,7 @@ def serving(tmp_path: Path) -> Callable[..., ForkServer]:
     return server
 
 
-def test_a_server_that_ends_while_it_loads_is_reported_with_the_end_of_its_log_which_keeps_all(
+def test_a_server_that_ends_while_it_loads_is_reported_with_the_end_of_its_log(
     serving: Callable[..., ForkServer], tmp_path: Path
 ) -> None:
     with serving("seq 1 20; printf '\\377\\n'") as server:
@@ -507,7 +507,7 @@ def test_a_server_that_does_not_load_in_time_is_ended(
     assert time.monotonic() - began < 10
 
 
-def test_a_run_whose_server_hangs_while_it_loads_ends_with_one_line_and_leaves_no_process(tmp_path: Path) -> None:
+def test_a_run_whose_server_hangs_as_it_loads_ends_with_one_line_and_no_process(tmp_path: Path) -> None:
     code = """
 import sys
 from repro.cli import main
@@ -556,7 +556,7 @@ def test_a_server_that_is_loaded_is_reported_to_end_and_killed_where_it_does_not
 
 
 @pytest.mark.parametrize(("paths", "output"), [("", f"{ROOT}"), ("/somewhere", f"{ROOT}{os.pathsep}/somewhere")])
-def test_a_server_has_its_own_variables_before_ours_this_checkout_and_a_session_of_its_own(
+def test_a_server_has_its_own_variables_this_checkout_and_its_own_session(
     serving: Callable[..., ForkServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: str, output: str
 ) -> None:
     for name, value in {"OURS": "ours", "BOTH": "ours", "PYTHONPATH": paths}.items():

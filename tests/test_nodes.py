@@ -130,9 +130,7 @@ def repro_of(torchrun: subprocess.Popen[str]) -> psutil.Process:
 # What goes well
 
 
-def test_where_the_first_node_is_killed_all_end_and_a_batch_script_resumes_as_one_machine_of_twice_the_ranks(
-    start: Start, tmp_path: Path
-) -> None:
+def test_where_the_first_node_is_killed_all_end_and_a_script_resumes_on_one(start: Start, tmp_path: Path) -> None:
     """The script that is printed, under an srun that starts its tasks here."""
     out, bin = tmp_path / "out put", tmp_path / "bin"
     bin.mkdir()
@@ -508,7 +506,7 @@ def test_the_address_that_others_reach_a_node_by_is_found() -> None:
     assert local_address("no-such-host.invalid", 29400) == ""
 
 
-def test_ranks_of_several_nodes_meet_by_the_interface_of_the_address_that_they_were_given() -> None:
+def test_ranks_of_several_nodes_meet_by_the_interface_of_their_address() -> None:
     """The host's name, which gloo would go by, means 127.0.1.1 on many systems."""
     assert interface("127.0.0.1") == "lo"
     for name, addresses in psutil.net_if_addrs().items():

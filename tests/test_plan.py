@@ -103,7 +103,7 @@ def test_all_is_the_whole_search_and_naive() -> None:
     assert [trial.count for trial in found].count(2) == 22 + 1
 
 
-def test_without_a_gpu_every_recipe_runs_naive_and_free_lunch_and_one_the_whole_search() -> None:
+def test_without_a_gpu_recipes_run_naive_and_free_lunch_and_one_searches() -> None:
     found = trials(options(scale="tiny", counts=(1, 2)), [])
     searched = [trial for trial in found if (trial.recipe, trial.count) == ("pythia-1b", 2)]
     assert len(searched) == 22 + 1
@@ -223,7 +223,7 @@ def test_flash_attention_is_asked_for_with_free_lunch_only() -> None:
         ("V100 16 GB", "--models pythia-1b", True),
     ],
 )
-def test_flash_attention_that_would_serve_no_trial_is_refused_and_whom_it_does_not_serve_is_reported(
+def test_flash_attention_that_would_serve_no_trial_is_refused(
     gpu: str, words: str, refused: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(nvml, "visible_devices", lambda: gpus(gpu, 1))
@@ -269,7 +269,7 @@ def test_an_estimate_on_a_gpu_is_of_starting_and_of_the_steps_of_every_recipe_al
         assert estimate(replace(naive, device="cpu"), None) > 10 + recipe.parameters / 1e8, "a host draws the weights"
 
 
-def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_fit_is_soon_over() -> None:
+def test_an_estimate_knows_what_offloads_and_what_does_not_fit() -> None:
     free, offloading = (
         Trial("vit", "paper", settings, "A100", 1) for settings in ("free_lunch", "free_lunch+fsdp_3+offloading")
     )
@@ -293,7 +293,7 @@ def test_an_estimate_knows_that_offloading_takes_longer_and_that_what_does_not_f
     assert estimate(free, replace(a100, bandwidth_gb_s=None)) > STARTING, "nothing can be predicted of it"
 
 
-def test_what_nobody_can_predict_is_taken_for_four_examples_a_micro_step_at_a_third_of_the_gpus_peak() -> None:
+def test_what_cannot_be_predicted_has_four_examples_at_a_third_of_the_peak() -> None:
     gan, a100 = models.find("gan"), find("A100")
     for gpu, settings, peak in ((a100, "naive", 19.5e12), (a100, "free_lunch", 156e12), (None, "naive", 100e12)):
         trial = Trial("gan", "paper", settings, "A100", 2, steps=3)

@@ -138,7 +138,7 @@ def test_measured_days_stand_beside_predicted_ones(tmp_path: Path) -> None:
     assert "18m" in repro("predict", "--measured", str(folder), "--stack", "today").stdout
 
 
-def test_the_name_of_a_recipe_and_its_id_have_the_columns_that_they_have_in_tables_and_trials(tmp_path: Path) -> None:
+def test_the_name_of_a_recipe_and_its_id_have_columns_as_in_tables(tmp_path: Path) -> None:
     folder = results_folder(tmp_path / "run", record("pythia-1b", "free_lunch+zero_1", 17.5))
     asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "pythia-1b")
     for command in (asked, (*asked, "--measured", str(folder))):
@@ -196,7 +196,7 @@ def test_a_run_stands_beside_the_prediction_of_its_machine(tmp_path: Path) -> No
     assert "that ran on 2 nodes of 4 x A100: it has " in on_nodes.stderr
 
 
-def test_what_ran_is_held_against_its_prediction_by_true_steps_and_where_it_should_not_fit_by_nothing_else(
+def test_what_ran_is_held_against_its_prediction_by_true_steps(
     tmp_path: Path,
 ) -> None:
     asked = ("predict", "--gpu", "A100", "--gpus", "4", "--models", "vit")
@@ -362,7 +362,7 @@ def test_the_page_on_predictions_quotes_what_the_queue_says_of_the_paper(command
         assert f"Table {command[1]} by true days: {sentence}" in page if command[0] == "table" else sentence in page
 
 
-def test_a_trial_that_is_no_fair_sample_is_named_beside_its_prediction_and_its_disturbed_size_not_counted(
+def test_a_trial_that_is_no_fair_sample_is_named_beside_its_prediction(
     tmp_path: Path,
 ) -> None:
     taken = {"memory_bytes": 80e9, "taken_bytes": 20e9}

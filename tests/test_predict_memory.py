@@ -43,7 +43,7 @@ def largest(model: str, settings: Settings, gpu: Gpu, gpus: int, allowance: Allo
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 8])
-def test_mixed_precision_adam_peaks_at_20_bytes_a_weight_and_ddp_adds_4_on_one_gpu_too(gpus: int) -> None:
+def test_mixed_precision_adam_peaks_at_20_bytes_a_weight_and_ddp_adds_4(gpus: int) -> None:
     recipe = models.find("pythia-2.8b")
     trace = traces.find(recipe.id, "custom")
     update = moments(recipe, trace, FREE_LUNCH, gpus)[-1].at(1, workspace=0.0, spread=1.0)
@@ -151,7 +151,7 @@ def test_the_largest_micro_batch_fits_and_its_double_does_not(settings: Settings
 
 
 @pytest.mark.parametrize(("share", "size"), [(1, 1), (3, 1), (6, 2), (24, 8), (40, 8), (48, 16)])
-def test_with_room_for_all_the_micro_batch_is_the_largest_power_of_two_that_divides_the_share(
+def test_with_room_the_micro_batch_is_the_largest_power_of_two_in_the_share(
     share: int, size: int, fitted: fits.Constants
 ) -> None:
     recipe = replace(models.find("pythia-160m"), batch_size=4 * share)
@@ -196,7 +196,7 @@ def activations(model: str, moment: int) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("model", models.IDS)
-def test_as_the_backward_pass_starts_checkpointing_holds_what_its_layers_take_in_alone(model: str) -> None:
+def test_as_backward_starts_checkpointing_holds_the_inputs_of_layers_alone(model: str) -> None:
     trace = traces.find(model, "custom")
     whole, kept = activations(model, 0)
     saved = sum(part.count * part.cost("saved").at(8) for part in trace.layers)

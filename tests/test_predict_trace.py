@@ -75,7 +75,7 @@ def test_autocast_is_cudas_whose_softmax_reads_fp16_as_it_is_and_has_bf16_cast_f
     assert ("_softmax_backward_data", 8.0, 4.0) in bf16
 
 
-def test_a_cross_entropy_keeps_log_probabilities_in_half_precision_and_reads_those_of_the_labels_alone(
+def test_a_cross_entropy_keeps_log_probabilities_in_half_precision(
     in_rank: InRank,
 ) -> None:
     assert in_rank("cross_entropy_on_cuda", precision="float16") == [

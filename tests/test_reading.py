@@ -90,7 +90,7 @@ def test_a_line_that_is_no_record_is_named_and_left_out(folder: Path, broken: st
     assert len(read(folder).records) == 57
 
 
-def test_of_many_lines_that_are_no_records_the_first_is_named_and_the_others_are_counted(folder: Path) -> None:
+def test_of_lines_that_are_no_records_the_first_is_named_and_others_counted(folder: Path) -> None:
     trials = folder / "trials.jsonl"
     trials.write_text("{broken\n" * 1_500 + trials.read_text())
     (problem,) = output(folder)
@@ -448,7 +448,7 @@ def test_a_folder_of_lab_is_no_runs_and_keeps_its_own_report(tmp_path: Path) -> 
     assert not (lab / "report.html").exists()
 
 
-def test_of_trials_with_other_rounds_the_last_that_ran_stands_also_where_the_same_had_crashed_before(
+def test_of_trials_with_other_rounds_the_last_that_ran_stands(
     tmp_path: Path,
 ) -> None:
     crashed = record("pythia-1b", "naive", None, status="crashed")

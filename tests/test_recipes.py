@@ -229,7 +229,7 @@ def test_a_model_without_attention_is_said_to_have_no_custom_kernels(in_ranks: I
     assert in_ranks("attention", recipe=recipe, custom_kernels=True) == ["none (no custom kernel exists)"]
 
 
-def test_pythia_takes_flash_attn_where_that_is_asked_for_and_no_other_kernel_in_its_place(in_ranks: InRanks) -> None:
+def test_pythia_takes_flash_attn_where_asked_and_no_other_kernel_for_it(in_ranks: InRanks) -> None:
     [asked] = in_ranks("asked_attention", recipe="pythia-160m", custom_kernels=True, attention="flash")
     assert asked in ("causal_dao", "flash_attention_2", "No module named 'flash_attn'")
 
@@ -272,7 +272,7 @@ def flash_attn_4_package(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_flash_attn_4_trains_as_torchs_attention_does_and_is_one_graph_that_a_record_names(
+def test_flash_attn_4_trains_as_torchs_attention_does_in_one_graph(
     in_ranks: InRanks, flash_attn_4_package: str, compiled: bool
 ) -> None:
     [found] = in_ranks("flash_attn_4", packages=flash_attn_4_package, compiled=compiled)
@@ -313,7 +313,7 @@ def test_compiled_pythia_attends_causally_without_a_mask(in_ranks: InRanks) -> N
         ("mamba", {"residual_in_fp32": True, "tied": True, "dropouts": []}),
     ],
 )
-def test_language_models_are_their_authors_also_where_no_count_tells_and_keep_nothing_for_later_tokens(
+def test_language_models_are_their_authors_where_no_count_tells(
     in_ranks: InRanks, recipe: str, shape: dict[str, Any]
 ) -> None:
     """The configurations of EleutherAI's Pythia, roberta-large and state-spaces/mamba-2.8b."""

@@ -447,7 +447,7 @@ def test_what_was_not_tried_or_was_disturbed_is_not_called_infeasible(tmp_path: 
     assert "10" not in {each.number for each in figures(report)}
 
 
-def test_a_report_says_where_the_papers_numbers_are_from_if_not_from_those_that_come_with_repro(
+def test_a_report_says_where_the_papers_numbers_are_from_if_not_from_repro(
     expected: Path, published: Report, tmp_path: Path
 ) -> None:
     said = f"The paper's numbers are those in {expected} (REPRO_EXPECTED), not those that come with repro."
@@ -531,7 +531,7 @@ def test_the_verdicts_are_laid_out_like_table_1(on_gpus: Report) -> None:
     assert len(set(symbols.values())) == 5, "no two verdicts are told apart by colour alone"
 
 
-def test_of_a_measured_cell_is_said_where_its_days_stand_in_page_and_markdown_and_what_its_dash_is(
+def test_a_measured_cell_is_explained_in_page_and_markdown(
     tmp_path: Path,
 ) -> None:
     nothing = record("mamba", "naive", None, status="out_of_memory", reason="nothing fits", remedy="offload")
@@ -841,7 +841,7 @@ def test_figures_2_and_3_say_what_the_printed_days_give(published: Report) -> No
     assert "cannot train 9 of the 20 pairs of model and GPU, the best settings none" in figure(published, "3").says
 
 
-def test_figures_that_the_paper_prints_no_numbers_for_say_which_command_measures_them(published: Report) -> None:
+def test_figures_without_printed_numbers_say_which_command_measures_them(published: Report) -> None:
     for number in ("4, 11", "5", "10"):
         assert figure(published, number).measured_by == f"{command()} --gpus all --methods all"
     assert figure(published, "5").panels == []

@@ -63,7 +63,7 @@ def counts(*arguments: str) -> dict[tuple[str, str, str], Any]:
 # --- Asking ---
 
 
-def test_the_19_questions_are_printed_with_their_choices_and_what_came_later_is_marked() -> None:
+def test_the_19_questions_are_printed_with_their_choices() -> None:
     page = repro("survey", "--questions", "--format", "markdown").stdout
     assert re.findall(r"^## ([0-9]+)\. ", page, re.MULTILINE) == [str(number) for number in range(1, 20)]
     assert "## 5. How satisfied are you by your current access to GPUs? (1" in page
@@ -73,7 +73,7 @@ def test_the_19_questions_are_printed_with_their_choices_and_what_came_later_is_
     assert [row["question"] for row in answer("survey", "--questions")] == [row["question"] for row in form()]
 
 
-def test_an_export_of_the_form_and_the_authors_34_columns_read_back_as_what_was_answered(file: Path) -> None:
+def test_an_export_of_the_form_and_the_authors_columns_read_back(file: Path) -> None:
     made = people(100)
     of_form = counts(written(file, export(made)), "--exact")
     assert of_form == counts(written(file, authors_file(made)), "--exact")
@@ -264,7 +264,7 @@ def test_an_export_that_may_be_miscounted_is_refused_by_name(kind: str, file: Pa
 # --- Counting ---
 
 
-def test_people_drawn_to_the_printed_shares_give_the_papers_numbers_and_every_claim_holds(file: Path) -> None:
+def test_people_drawn_to_the_printed_shares_give_the_papers_numbers(file: Path) -> None:
     name = written(file, authors_file(as_printed()))
     found = answer("survey", name)
     assert "Of 14 shares that the paper prints, 0 differ" in found["answer"]
@@ -550,7 +550,7 @@ def test_what_is_wrong_with_a_row_is_told_by_row_and_column_and_the_rest_works(f
 # --- Who can train what ---
 
 
-def test_without_answers_the_papers_academic_hardware_trains_what_the_corrected_days_allow() -> None:
+def test_without_answers_academic_hardware_trains_what_corrected_days_allow() -> None:
     found = answer("survey", "--train", "--stack", "paper")
     assert len(found["rows"]) == 27
     for cell in corrected_table("4"):

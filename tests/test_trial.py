@@ -220,7 +220,7 @@ def test_free_lunch_is_compiled_and_says_into_what(measure: Measure) -> None:
     assert record.as_run.compile_error == ""
 
 
-def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes_first(
+def test_inputs_are_copied_outside_of_clocks_and_the_authors_sequence_is_first(
     in_ranks: Callable[..., list[Any]],
 ) -> None:
     known = {"recipe": "pythia-1b", "settings": "naive", "micro_batch": 2, "accumulation": 3, "steps": 2}
@@ -250,7 +250,7 @@ def test_inputs_are_copied_outside_of_every_clock_and_the_authors_sequence_comes
     assert both[0]["peak_memory"] == "allocated"
 
 
-def test_on_a_gpu_events_time_the_device_and_nothing_waits_for_it_before_they_are_read(
+def test_on_a_gpu_events_time_the_device_and_nothing_waits_before_the_reading(
     in_ranks: Callable[..., list[Any]],
 ) -> None:
     [found] = in_ranks("clocked")
@@ -436,7 +436,7 @@ def search_of(end: Ended, start: int, largest: int, taken: int = 0, **known: Any
     ("device", "limit", "status"),
     [("H100", None, "ok"), ("H100", 100, "ok"), ("H100", 200, "ok"), ("cpu", None, "crashed"), ("cpu", 100, "crashed")],
 )
-def test_a_search_that_crashes_on_a_gpu_has_found_what_fits_where_half_the_memory_was_taken(
+def test_a_search_that_crashes_with_half_a_gpu_taken_has_found_what_fits(
     device: str, limit: int | None, status: Ended
 ) -> None:
     """Of 80 bytes or the limit, whichever is less. A CPU that had a crash of memory would have told."""
@@ -446,7 +446,7 @@ def test_a_search_that_crashes_on_a_gpu_has_found_what_fits_where_half_the_memor
 
 
 @pytest.mark.parametrize("start", [1, 2])
-def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash_wherever_it_began(start: int) -> None:
+def test_a_search_that_crashes_far_from_the_end_of_the_memory_is_a_crash(start: int) -> None:
     """Of a network, of a killed rank: with the size before it as the largest, it would count as slow for good."""
 
     def attempt(start: int, largest: int) -> tuple[Ended, list[RankOutcome]]:
@@ -569,7 +569,7 @@ def test_the_rank_that_takes_most_tells_memory_warm_up_and_whole_steps(tmp_path:
     assert (record.observed.losses, warnings(record)) == ([6.0], []), "the first rank's"
 
 
-def test_timed_updates_that_the_loss_scale_skipped_are_reported_for_they_count_too_short(tmp_path: Path) -> None:
+def test_timed_updates_that_the_loss_scale_skipped_are_reported(tmp_path: Path) -> None:
     record = altered(Record.of(Trial("pythia-160m", "tiny", "naive", "cpu", 2), "ok"), micro_batch=4, accumulation=2)
     take([timed(number, skipped=2) for number in range(2)], record, tmp_path)
     [warning] = warnings(record)
@@ -610,7 +610,7 @@ def test_memory_that_ran_out_on_a_gpu_that_another_process_used_is_reported(
     assert (record.batch.full == []) == of_host, "the GPU had room"
 
 
-def test_a_rank_that_was_killed_as_memory_ran_out_tells_why_none_is_left_to_tell_its_traceback() -> None:
+def test_a_rank_that_was_killed_as_memory_ran_out_is_told_by_others() -> None:
     said = "the kernel killed the process, as the host's memory ran out"
     record = Record.of(Trial("vit", "tiny", "naive", "cpu", 1), "ok")
     assert (
@@ -784,9 +784,7 @@ def test_a_trial_ends_in_time_at_every_size_that_it_falls_back_to(fork_server: F
     assert limits[0] <= 100
 
 
-def test_a_host_that_lacks_memory_while_timing_is_reported_and_no_smaller_micro_batch_is_timed_for_it(
-    fork_server: ForkServer, tmp_path: Path
-) -> None:
+def test_a_host_that_lacks_memory_while_timing_is_reported_as_such(fork_server: ForkServer, tmp_path: Path) -> None:
     trial = Trial("vit", "tiny", "naive", "cpu", 1)
     lacking = [lacking_memory(fork_server, of_host) for of_host in (True, False)]
     of_host, own = (run_trial(trial, Bench(server, Stack(PACKAGES, None), None, tmp_path)) for server in lacking)

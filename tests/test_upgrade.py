@@ -198,7 +198,7 @@ def test_a_stack_whose_lock_has_no_msgspec_gets_that_of_the_locks(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.nightly  # it builds a stack
-def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is_kept(tmp_path: Path) -> None:
+def test_a_stack_that_does_not_import_is_one_line_and_keeps_what_was_measured(tmp_path: Path) -> None:
     gone = "import sys; sys.modules['torch'] = None"
     found = check(tmp_path, lock(tmp_path, linked(tmp_path / "wheels", "without_torch", start=gone)))
     assert found.returncode == 2
@@ -212,7 +212,7 @@ def test_a_stack_that_does_not_import_is_one_clear_line_and_what_was_measured_is
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_a_stack_that_imports_from_elsewhere_is_one_clear_line_before_anything_is_measured(tmp_path: Path) -> None:
+def test_a_stack_that_imports_from_elsewhere_is_refused_before_it_measures(tmp_path: Path) -> None:
     """Whatever is on PYTHONPATH both stacks import, and would compare with itself."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "sitecustomize.py").write_text("")
@@ -532,7 +532,7 @@ def test_a_trial_that_one_stack_has_no_memory_for_is_reported_and_not_repeated(
         ("out_of_memory", 1, True, [9, 10]),
     ],
 )
-def test_a_trial_that_fails_is_left_alone_until_the_same_command_and_the_others_go_on(
+def test_a_trial_that_fails_waits_for_the_same_command_and_others_go_on(
     rehearsal: Callable[..., Rehearsal], status: Status, users: int, of_host: bool, later: list[int]
 ) -> None:
     on_gpus = rehearsal("naive", "checkpointing")
@@ -688,7 +688,7 @@ def test_compare_of_a_checks_folders_gives_the_number_of_the_check(
     assert (row["ratio"], row["status"], row["reason"]) == (judged.ratio, "regressed", checked.reason)
 
 
-def test_no_start_begins_that_would_end_after_the_budget_if_it_took_as_long_as_the_longest(
+def test_no_start_begins_that_the_longest_says_would_end_after_the_budget(
     rehearsal: Callable[..., Rehearsal],
 ) -> None:
     def starts(budget: float) -> int:
@@ -823,7 +823,7 @@ def test_what_a_check_found_is_kept_before_it_bisects(
     assert (on_gpus.folder / "report.md").read_text().startswith(kept["verdict"])
 
 
-def test_each_stack_has_its_own_interpreter_caches_and_tools_and_loads_what_its_trials_use(
+def test_each_stack_has_its_own_interpreter_caches_and_tools(
     rehearsal: Callable[..., Rehearsal],
 ) -> None:
     on_gpus = rehearsal()
@@ -879,7 +879,7 @@ def test_processes_take_turns_where_memory_holds_all_of_them(rehearsal: Callable
         ({"tqdm": "4.0.0"}, {}, r"tqdm was 4\.0\.0, is "),
     ],
 )
-def test_a_check_whose_stacks_differ_otherwise_than_they_did_is_refused_also_after_its_searches_alone(
+def test_a_check_whose_stacks_differ_otherwise_than_they_did_is_refused(
     rehearsal: Callable[..., Rehearsal], then: dict[str, str], now: dict[str, str], output: str
 ) -> None:
     on_gpus = rehearsal()
@@ -1003,7 +1003,7 @@ def test_what_a_budget_leaves_buys_more_pairs() -> None:
         pairs(1, 9)
 
 
-def test_what_a_budget_chooses_ends_within_it_and_where_nothing_does_the_cheapest_is_named() -> None:
+def test_what_a_budget_chooses_ends_within_it_else_the_cheapest_is_named() -> None:
     candidates = [Trial(id, "tiny", each, "cpu", 1) for id in ("vit", "pythia-1b") for each in ("free_lunch", "naive")]
     for minutes in range(6, 40):
         chosen, pairs = chosen_within(60.0 * minutes, candidates, [], None)
@@ -1046,7 +1046,7 @@ def test_a_second_stack_has_the_firsts_build_of_torch_unless_another_is_named(
     assert found.preferred == ["timm==1.0", f"torch=={torch}"], "all else as it is here, as far as that goes with it"
 
 
-def test_a_second_stack_is_built_anew_for_other_requirements_beside_another_stack_and_for_another_python(
+def test_a_second_stack_is_built_anew_for_other_requirements_or_python(
     unbuilt: Callable[..., Namespace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [unbuilt("timm==2.0").key, unbuilt("timm==3.0").key, unbuilt("timm==2.0", numpy="2.0").key]
@@ -1188,7 +1188,7 @@ def test_a_lock_that_does_not_pin_means_what_is_there_now(
 # --- The culprit ---
 
 
-def test_a_stack_may_differ_in_more_packages_than_a_file_name_has_letters_and_is_built_once(
+def test_a_stack_may_differ_in_more_packages_than_a_file_name_has_letters(
     wheels: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = requirements(LONG)

@@ -75,9 +75,7 @@ def clocks(settings: str, true: float, authors: float, **more: Any) -> Record:
         (21.28, "slower"),
     ],
 )
-def test_days_agree_within_the_tolerance_of_any_value_that_rounds_to_the_printed_ones(
-    measured: float, word: str
-) -> None:
+def test_days_agree_within_tolerance_of_what_rounds_to_the_printed_ones(measured: float, word: str) -> None:
     assert within(measured, 18, 0.15) == word
 
 
@@ -234,7 +232,7 @@ def test_settings_that_did_not_end_are_not_measured_however_slow_others_are(stat
     assert unprinted.reason == f"{status}: for a reason"
 
 
-def test_of_several_readings_one_that_is_slower_settles_nothing_while_another_did_not_end() -> None:
+def test_one_slower_reading_settles_nothing_while_another_did_not_end() -> None:
     readings, crashed = appendix_j(sharding=None), record("free_lunch+zero_1", None, "crashed")
     slow, right = record("free_lunch+fsdp_2", 25.0), record("free_lunch+fsdp_2", 18.0)
     others = [record(each.id, 26.0) for each in readings.readings() if each.id not in (slow.settings, crashed.settings)]
@@ -283,7 +281,7 @@ def test_infeasible_on_both_sides_agrees() -> None:
     assert verdict_of(cell("4", None, "infeasible"), record("naive", None, "out_of_memory")).verdict == "reproduced"
 
 
-def test_what_needs_more_system_memory_than_the_papers_hosts_have_says_nothing_of_their_feasibility() -> None:
+def test_more_system_memory_than_the_papers_hosts_have_settles_no_feasibility() -> None:
     """64 GB a GPU: less than what Pythia-6.9B offloads on one."""
     infeasible = Cell("1", "Pythia-6.9B", "A100", 1, None, "infeasible", "paper")
     offloaded = replace(record("free_lunch+zero_1+offloading", 900.0), recipe="pythia-6.9b", count=1)
@@ -321,7 +319,7 @@ def test_a_host_with_less_memory_than_the_papers_says_nothing_of_feasibility() -
     assert verdict_of(cell("4", 41), naive).verdict == "not_measured"
 
 
-def test_what_ran_out_of_a_gpus_memory_that_another_process_used_says_nothing_of_feasibility() -> None:
+def test_memory_that_another_process_used_settles_no_feasibility() -> None:
     full = record("free_lunch+zero_1", None, "out_of_memory", gpu_state=[{"processes": 1}])
     assert verdict_of(cell(), full).verdict == "feasibility_differs"
     shared = verdict_of(cell(), altered(full, gpu_state=[{"processes": 2}]))
@@ -356,7 +354,7 @@ def test_what_a_search_skipped_may_be_faster() -> None:
     assert verdict_of(cell(), *slow, record(first, None, "skipped"), published=lost).verdict == "not_measured"
 
 
-def test_where_the_papers_hosts_have_too_little_memory_as_well_running_out_of_it_agrees() -> None:
+def test_where_the_papers_hosts_have_too_little_memory_too_running_out_agrees() -> None:
     infeasible = Cell("1", "Pythia-6.9B", "A100", 1, None, "infeasible", "paper")
     whole = [
         replace(
@@ -448,7 +446,7 @@ def test_without_records_no_cell_passes() -> None:
     assert {verdict.verdict for verdict in found} == {"not_measured"}
 
 
-def test_the_h100_reproduces_8_of_its_14_cells_by_true_days_and_5_by_the_authors_clock() -> None:
+def test_the_h100_reproduces_8_of_its_14_cells_and_5_by_the_authors_clock() -> None:
     found = [
         verdict
         for folder in ("text", "vision")
