@@ -119,13 +119,13 @@
           touch $out
         '';
       fastTests = [
-        "tests/test_doctor.py"
+        "tests/machine/test_doctor.py"
         "tests/test_extrapolate.py"
-        "tests/test_images.py"
-        "tests/test_plan.py"
-        "tests/test_support.py"
-        "tests/test_settings.py"
-        "tests/test_verdict.py"
+        "tests/setup/test_images.py"
+        "tests/run/test_plan.py"
+        "tests/machine/test_support.py"
+        "tests/paper/test_settings.py"
+        "tests/run/test_verdict.py"
       ];
     in
     {

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.wheels import linked, pin
+from tests.support.wheels import linked, pin
 
 from . import tell
 

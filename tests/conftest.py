@@ -19,7 +19,7 @@ import pytest
 from repro.datafile import expected_folder
 from repro.measure.jobs import Job
 from repro.measure.launcher import ForkServer
-from tests.command_line import PATIENCE
+from tests.support.command_line import PATIENCE
 
 # Those that measure, train, load the stack, draw pages, open a browser, set a stack up or start several nodes.
 SLOW_FIXTURES = {
@@ -142,14 +142,14 @@ def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer
 
 @pytest.fixture(scope="session")
 def in_ranks(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any]]:
-    """Calls tests.training's `function(rank, **arguments)` in `world` ranks of a fresh process group; returns what
-    each rank returned."""
+    """Calls a `function(rank, **arguments)` of tests/support/training.py in `world` ranks of a fresh process group;
+    returns what each rank returned."""
 
     def call(function: str, world: int = 1, **arguments: Any) -> list[Any]:
         folder = tmp_path_factory.mktemp("job")
         outcomes = fork_server.call(
             Job(
-                call=f"tests.training:{function}",
+                call=f"tests.support.training:{function}",
                 arguments=arguments,
                 ranks=world,
                 log=str(folder / "log"),

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from repro.commands import cost
-from tests.command_line import ROOT, on_a_screen, refusal
+from tests.support.command_line import ROOT, on_a_screen, refusal
 
 FOLDER = ROOT / "tests" / "golden"
 REFUSED = FOLDER / "refused.txt"  # what commands are refused with: add one as `$ COMMAND`
 _TEXT, _VISION, _CPU = "results/h100/text", "results/h100/vision", "results/cpu-2-cores"
 _UPGRADE = "results/upgrade-transformers-4.57"
-# What people see of them, on a terminal of 100 columns: tests/test_screen.py holds that it fits one screen.
+# What people see of them, on a terminal of 100 columns: tests/commands/test_screen.py holds that it fits one screen.
 SCREENS = [
     *(f"table {number}" for number in "134567j"),
     *(f"table {number} --by {by}" for number in "14" for by in ("true", "authors")),

@@ -60,7 +60,14 @@ def searched(
     share = models.find(recipe, "tiny").batch_size // world
     arguments = {"recipe": recipe, "scale": "tiny", "settings": settings, "tf32": False, "start": 1, "largest": share}
     outcomes = server.call(
-        Job("tests.ranks:sized", arguments, log=str(log), timeout=300.0, memory=memory, **ranks_of(world, projected))
+        Job(
+            "tests.support.ranks:sized",
+            arguments,
+            log=str(log),
+            timeout=300.0,
+            memory=memory,
+            **ranks_of(world, projected),
+        )
     )
     first = outcomes[0]
     statuses = [outcome.status for outcome in outcomes]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, process
+from tests.support.command_line import ROOT, process
 
 STACKS = ["requirements.lock", "locks/volta.lock"]
 USED = {

@@ -34,7 +34,7 @@ from repro.report.sections import compose
 from repro.report.terminal import printed
 from repro.run.reading import read
 from repro.run.run import FILES
-from tests.command_line import (
+from tests.support.command_line import (
     ROOT,
     SLOW,
     answer,

@@ -19,7 +19,7 @@ from repro.cli import parser
 from repro.commands import HELP
 from repro.compare import trials
 from repro.run import verdict
-from tests.command_line import ROOT, repro
+from tests.support.command_line import ROOT, repro
 
 RESULTS = ROOT / "results"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("[a-z]*/**/README.md"), *(ROOT / "docs").glob("*.md")])

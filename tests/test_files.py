@@ -19,7 +19,7 @@ from repro.console import UserError
 from repro.predict import traces
 from repro.predict.fits import Probes
 from repro.predict.hardware import Probed
-from tests.command_line import KEPT, ROOT, process, refusal, repro
+from tests.support.command_line import KEPT, ROOT, process, refusal, repro
 
 PROBES = Probes("cpu", 2**30, None, {1: Probed(1.0, None, 1.0, None, 1.0, 1.0, 1e-6, None, None)}, 1.0)
 TRACE = next(iter(traces.load(traces.PAPER_STACK).values()))

@@ -19,7 +19,7 @@ from repro.record import Record, Trial
 from repro.run.reading import join, read
 from repro.run.results import TRIALS
 from repro.steps import derive
-from tests.command_line import ROOT, answer, listed, record, repro, results_folder
+from tests.support.command_line import ROOT, answer, listed, record, repro, results_folder
 
 KEPT = ROOT / "results"
 H100 = {"name": "H100", "driver_name": "NVIDIA H100 80GB HBM3", "memory_bytes": 85_520_809_984}

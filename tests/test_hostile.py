@@ -19,9 +19,9 @@ import pytest
 from repro import files
 from repro.released import archive
 from repro.report.html import h
-from tests import released_archive as released
-from tests.command_line import ROOT, process, record, refusal, repro, results_folder
-from tests.price_files import gpu_table, prices, rental_table
+from tests.support import released_archive as released
+from tests.support.command_line import ROOT, process, record, refusal, repro, results_folder
+from tests.support.price_files import gpu_table, prices, rental_table
 
 KEPT = ROOT / "results" / "cpu-2-cores"
 UNSEEN = "\x1b[2J\x00\x9b\u202e\u2066\u200b\u2028\ufffe"

@@ -27,7 +27,7 @@ from repro.predict.memory import Allowance
 from repro.predict.trace.record import record
 from repro.predict.trace.trace import make_real
 from repro.validity import cpu_disturbance
-from tests.command_line import ROOT, repro
+from tests.support.command_line import ROOT, repro
 
 SCRIPTS = Path(__file__).parent / "plan"
 PATIENT = 3  # other tests run beside

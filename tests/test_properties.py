@@ -35,8 +35,8 @@ from repro.paper.settings import Settings
 from repro.record import MUST_AGREE, RawTimes, Record
 from repro.run.reading import read
 from repro.run.results import TRIALS
-from tests.command_line import ROOT, repro
-from tests.test_expected import READERS
+from tests.paper.test_expected import READERS
+from tests.support.command_line import ROOT, repro
 from tests.test_hostile import STEERS
 
 hypothesis = pytest.importorskip("hypothesis", reason="needs hypothesis (./run_all.sh test installs it)")

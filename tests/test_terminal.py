@@ -15,7 +15,7 @@ from itertools import pairwise
 import pytest
 
 from repro.console import folded, wrapped
-from tests.command_line import ROOT, repro
+from tests.support.command_line import ROOT, repro
 
 # Each with the columns of a terminal that its words leave room for.
 COMMANDS = [

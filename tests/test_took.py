@@ -19,7 +19,7 @@ from repro.predict.fits import EVERYTHING, Probes, fitted_constants
 from repro.predict.forecast import step_model
 from repro.predict.hardware import Machine, gpu_named
 from repro.predict.time import StepModel
-from tests.command_line import repro
+from tests.support.command_line import repro
 
 FITTED = fitted_constants()[EVERYTHING]
 STACK = traces.shipped()[-1]

@@ -10,7 +10,7 @@ import pytest
 from repro.machine.environment import Environment
 from repro.record import Record, Status
 from repro.validity import believed, disturbance, feasible, fits, is_final, undisturbed
-from tests.command_line import record
+from tests.support.command_line import record
 
 ALONE = {"processes": 1, "memory_bytes": 85e9, "taken_bytes": 0.6e9}
 OTHERS: dict[str, dict[str, float]] = {

@@ -18,7 +18,7 @@ import pytest
 
 from repro import web
 from repro.cli import main
-from tests.test_report_page import browser  # noqa: F401  # a fixture
+from tests.report.test_report_page import browser  # noqa: F401  # a fixture
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -23,7 +23,7 @@ LOADING = 6.0  # the fork server imports the stack: 5.4 to 7.0 with cached bytec
 REPORTING = 4.0  # collecting the cases 0.7, the report with its figures 3.2
 
 # Seconds of a trial at the paper's scale on a GPU outside its steps, fitted to the trials of results/h100
-# (one H100, 16 CPU cores, torch 2.11). tests/test_estimate.py fits them again.
+# (one H100, 16 CPU cores, torch 2.11). tests/run/test_estimate.py fits them again.
 STARTING = 4.0  # two processes start CUDA and build the model, one to search and one to time: median, from 3.1 to 12.4
 COMPILING = 28.3  # compiling, and the uncompiled search before it; grows with layers, not parameters or kernels
 COMPILING_A_LAYER = 0.85

@@ -144,8 +144,8 @@ has out 'H100 SXM'
 run 0 docker run "${strict[@]}" repro doctor
 has out 'no GPU is visible; image cpu'
 
-tests=(tests/test_doctor.py tests/test_images.py tests/test_fork_server.py)
-tests+=(tests/test_trial.py::test_free_lunch_is_compiled_and_says_into_what)
+tests=(tests/machine/test_doctor.py tests/setup/test_images.py tests/measure/test_fork_server.py)
+tests+=(tests/measure/test_trial.py::test_free_lunch_is_compiled_and_says_into_what)
 run 0 docker run "${strict[@]}" repro test -q -n auto --dist loadfile "${tests[@]}"
 has out ' passed'
 run 5 docker run repro test -q -k no_such_test

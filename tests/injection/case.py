@@ -24,7 +24,7 @@ import psutil
 
 from repro.console import FAILED, INTERRUPTED, NOTHING_COMPARED, OK, USAGE
 from repro.run.results import TRIALS, VERDICTS
-from tests.command_line import ROOT
+from tests.support.command_line import ROOT
 
 NAMED = (OK, FAILED, USAGE, NOTHING_COMPARED, INTERRUPTED)
 MARK = "REPRO_FAULT"  # in the environment of all that an injection starts

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from repro.console import FAILED, OK, USAGE
 from repro.run.results import TRIALS, VERDICTS, Results, read_trials
-from tests.command_line import ROOT, repro
-from tests.price_files import gpu_table, rate_table, rental_table
+from tests.support.command_line import ROOT, repro
+from tests.support.price_files import gpu_table, rate_table, rental_table
 from tests.test_hostile import STEERS
 
 from .case import Case, fault

@@ -13,7 +13,7 @@ from functools import partial
 import psutil
 
 from repro.console import FAILED, INTERRUPTED, OK, USAGE
-from tests.test_setup import House
+from tests.setup.test_setup import House
 
 from .case import NAMED, TWO_TRIALS, Case, Running, SkippedError, fault, finished, of_signal
 
