@@ -29,6 +29,7 @@ from repro.predict.trace.trace import make_real
 from repro.validity import cpu_disturbance
 from tests.support.command_line import ROOT, repro
 
+pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parent / "plan"
 PATIENT = 3  # other tests run beside
 
@@ -83,7 +84,6 @@ ALIKE = [  # script, autocast, optimizer steps, and where these are from
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("script", "autocast", "steps", "source"), ALIKE)
 def test_a_script_costs_what_its_model_is_traced_to(
     script: str, autocast: torch.dtype | None, steps: int, source: str
@@ -165,7 +165,6 @@ def test_memory_is_what_torchs_allocator_takes_on_a_cpu(tmp_path: Path, script: 
     assert tensors == pytest.approx(int(done.stdout.split()[-1]), rel=0.05)
 
 
-@pytest.mark.slow
 def test_gpt_2_fits_an_rtx_4090_takes_half_a_day_and_is_told_three_changes() -> None:
     began = time.monotonic()
     found = planned("gpt.py")
@@ -180,7 +179,6 @@ def test_gpt_2_fits_an_rtx_4090_takes_half_a_day_and_is_told_three_changes() -> 
     assert found["answer"].startswith("gpt.py fits on 1 x RTX 4090 (15.5 of 23.5 GiB) and takes 1")
 
 
-@pytest.mark.slow
 def test_a_minute_a_step_of_gpt_2_is_a_cpu_and_its_predicted_time_is_normal() -> None:
     slow = planned("gpt.py", "--took", "60s")
     assert slow["verdict"] == "slower"
@@ -189,7 +187,6 @@ def test_a_minute_a_step_of_gpt_2_is_a_cpu_and_its_predicted_time_is_normal() ->
     assert planned("gpt.py", "--took", f"{predicted:.3f}s")["verdict"] == "normal"
 
 
-@pytest.mark.slow
 def test_what_a_script_lacks_is_named_as_the_change_that_helps_most() -> None:
     names = [each["change"] for each in planned("plain.py", gpu="A100")["changes"]]
     assert names[0].startswith("TF32")
@@ -198,7 +195,6 @@ def test_what_a_script_lacks_is_named_as_the_change_that_helps_most() -> None:
     assert any(each["change"].startswith("fused attention") for each in planned("checkpointed.py")["changes"])
 
 
-@pytest.mark.slow
 def test_two_gpus_halve_the_steps_of_a_data_set_and_exchange_gradients_once_a_step() -> None:
     one, two = (planned("ddp.py", "--gpus", count) for count in ("1", "2"))
     assert two["rows"][0]["steps"] == one["rows"][0]["steps"] / 2

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from repro import installation
 from repro.commands import doctor as command
 from repro.console import UserError
 from repro.machine import build_cache, doctor, nvml
@@ -35,6 +36,8 @@ def here(
     cuda: tuple[int, int] | None = None,
     driver: tuple[int, int] | None = None,
 ) -> dict[str, doctor.Finding]:
+    """Findings on a machine with these devices, whose stack is as it was installed."""
+    monkeypatch.setattr(installation, "installed_locks", list)
     monkeypatch.setattr(doctor, "installed", {"torch": torch}.get)
     monkeypatch.setattr(nvml, "visible_devices", lambda: list(devices))
     monkeypatch.setenv("REPRO_IMAGE", image)
