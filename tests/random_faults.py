@@ -87,8 +87,8 @@ def _tests(path: Path) -> str:
     """Return the test files that take a module or have its name, and that of all outputs."""
     module = next(name for name, each in FILES.items() if each == path)
     tests = ROOT / "tests"
-    found = {each for each in tests.glob("test_*.py") if module in taken_by(each)}
-    found |= {*tests.glob(f"test_{path.stem}*.py"), tests / "test_goldens.py"}
+    found = {each for each in tests.rglob("test_*.py") if module in taken_by(each)}
+    found |= {*tests.rglob(f"test_{path.stem}*.py"), tests / "test_goldens.py"}
     if module.startswith("repro.models."):
-        found |= {tests / "test_flops.py", tests / "test_recipes.py"}
+        found |= {tests / "models" / "test_flops.py", tests / "models" / "test_recipes.py"}
     return " ".join(sorted(str(each.relative_to(ROOT)) for each in found))

@@ -962,8 +962,8 @@ def count_flops(rank: Rank, recipe: str, scale: Scale) -> int:
     described = models.find(recipe, scale)
 
     def convolution_backward(gradient: Any, inputs: Any, weight: Any, *rest: Any, out_shape: Any) -> int:
-        *_, wanted = rest  # gradients wanted: of the inputs, the weight, the bias
-        products = 2 * torch.Size(gradient).numel() * torch.Size(weight[1:]).numel()
+        *_, transposed, _, _, wanted = rest  # gradients wanted: of the inputs, the weight, the bias
+        products = 2 * torch.Size(inputs if transposed else gradient).numel() * torch.Size(weight[1:]).numel()
         return products * (wanted[0] + wanted[1])
 
     mapping = {torch.ops.aten.convolution_backward: convolution_backward}
