@@ -87,8 +87,9 @@ def _tests(path: Path) -> str:
     """Return the test files that take a module or have its name, and that of all outputs."""
     module = next(name for name, each in FILES.items() if each == path)
     tests = ROOT / "tests"
-    found = {each for each in tests.rglob("test_*.py") if module in taken_by(each)}
-    found |= {*tests.rglob(f"test_{path.stem}*.py"), tests / "test_goldens.py"}
+    files = [each for each in tests.rglob("test_*.py") if tests / "benchmark" not in each.parents]
+    found = {each for each in files if module in taken_by(each) or each.name.startswith(f"test_{path.stem}")}
+    found.add(tests / "test_goldens.py")
     if module.startswith("repro.models."):
         found |= {tests / "models" / "test_flops.py", tests / "models" / "test_recipes.py"}
     return " ".join(sorted(str(each.relative_to(ROOT)) for each in found))
