@@ -169,8 +169,8 @@ class _Searched:
 
     def none(self) -> Missing:
         """Return the reason why no cell gives a number."""
-        full = "every memory-saving settings" if self.cells else "free lunch alone"
-        text = f"on {listing(self.devices)} {full} ran out of memory in every cell"
+        out_of_memory = "every memory-saving settings" if self.cells else "free lunch alone"
+        text = f"on {listing(self.devices)} {out_of_memory} ran out of memory in every cell"
         return Missing(self.untried or "; ".join(filter(None, [text, self.missing])))
 
 

@@ -74,7 +74,7 @@ def _available(
 ) -> Settled:
     """Check how many GPUs of these kinds a part of the people may use: for how long, the part, and the printed
     range."""
-    said, holds, workings = list[str](), True, list[Working]()
+    findings, holds, workings = list[str](), True, list[Working]()
     for long, part, least, most in asked:
         found = most_gpus(answers, kinds, part, long)
         if found is None:
@@ -83,9 +83,9 @@ def _available(
         holds &= least <= gpus <= most
         who = "half" if part == TYPICAL else "a quarter"
         what = f"at least {who} of the people may use {counted(gpus, 'GPU')} for {long.lower()}"
-        said.append(what)
+        findings.append(what)
         workings.append(Working.read(gpus, SourceRow(_file(answers), f"{what} or longer", able.text, _named(answers))))
-    reason = f"{'; '.join(said)}; read so, typical is half of the people, and some a quarter; of {_named(answers)}"
+    reason = f"{'; '.join(findings)}; read so, typical is half of the people, and some a quarter; of {_named(answers)}"
     return Settled(holds, reason, workings[0].after(*workings))
 
 

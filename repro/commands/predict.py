@@ -78,7 +78,7 @@ class Asked(Output):
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _Request:
     """The machine to predict for, with the constants of its GPU and its name in records; the models, and with which
     settings; the days that are asked for; how to print them; and the authors' raw days, which
     stand beside as a further column."""
@@ -111,10 +111,10 @@ def main(asked: Asked) -> str:
     days = DaysAsked("true", asked.stack or ("today" if found else "paper"), readings, shipped)
     if found is None:
         return _of_paper(asked, wanted, days, archive)
-    wish = _Wish(*found, wanted, asked.methods or "all", days, asked.format, asked.all, archive)
+    request = _Request(*found, wanted, asked.methods or "all", days, asked.format, asked.all, archive)
     if asked.took is not None:
-        return _took(wish, asked.took, any(asked.measured))
-    return _beside(wish, join(*readings)) if readings else _predicted(wish)
+        return _took(request, asked.took, any(asked.measured))
+    return _beside(request, join(*readings)) if readings else _predicted(request)
 
 
 def _validate(asked: Asked) -> str:
@@ -173,54 +173,54 @@ def _machine(asked: Asked) -> tuple[Machine, fits.Constants, str] | None:
     return machine, fits.fitted_constants()[fits.EVERYTHING], machine.gpu.called
 
 
-def _searched(wish: _Wish, recipe: Recipe, known: ModelDays) -> list[Forecast]:
+def _searched(request: _Request, recipe: Recipe, known: ModelDays) -> list[Forecast]:
     """Predict all settings of a recipe that are asked for."""
-    machine, methods = wish.machine, wish.methods
+    machine, methods = request.machine, request.methods
     assert known.traced is not None
     settings = settings_for(recipe, methods, machine.gpu, machine.world)
     if methods == "all":
         settings += [each for each in known.measured_settings(machine) if each not in settings]
-    group = [forecast(recipe, machine, each, wish.fitted, known.traced) for each in settings]
+    group = [forecast(recipe, machine, each, request.fitted, known.traced) for each in settings]
     if methods in get_args(ModernMethods):
-        both = today(recipe, machine, wish.fitted, known.traced)
+        both = today(recipe, machine, request.fitted, known.traced)
         group += [both.free_lunch, both.exact, *([both.all] if methods == "modern" else [])]
     return group
 
 
-def _took(wish: _Wish, text: str, with_runs: bool) -> str:
+def _took(request: _Request, text: str, with_runs: bool) -> str:
     """Return whether a measured speed is normal for a model with the fastest settings, and what explains it best."""
-    if len(wish.wanted) != 1 or with_runs:
+    if len(request.wanted) != 1 or with_runs:
         raise UserError(f"--took {text} is of one training: name one of --models, and leave --measured out")
-    [recipe], known = wish.wanted, ModelDays(wish.wanted[0].id, wish.days)
-    best = ranked(_searched(wish, recipe, known))[0]
+    [recipe], known = request.wanted, ModelDays(request.wanted[0].id, request.days)
+    best = ranked(_searched(request, recipe, known))[0]
     if best.step is None:
         raise UserError(f"--took {text}: {report.sentence([best], known.stack)}")
     from . import took
 
-    return took.answer(text, recipe, best, wish.fitted, known, wish.format, wish.every)
+    return took.answer(text, recipe, best, request.fitted, known, request.format, request.every)
 
 
-def _predicted(wish: _Wish) -> str:
+def _predicted(request: _Request) -> str:
     """Return the search space of a recipe on one machine, the fastest first, or the fastest of each of several; with
     `every` all of all."""
-    machine = wish.machine
+    machine = request.machine
     found, sources = list[tuple[ModelDays, list[SettingsDays]]](), dict[str, None]()
-    for recipe in wish.wanted:
-        known = ModelDays(recipe.id, wish.days)
+    for recipe in request.wanted:
+        known = ModelDays(recipe.id, request.days)
         assert known.traced is not None
-        group = _searched(wish, recipe, known)
+        group = _searched(request, recipe, known)
         found.append((known, [each for each in known.on_settings(machine, group) if each.forecast is not None]))
         sources[f"{known.stack}, {report.from_traces(known.traced)}"] = None
-    if wish.format in FOR_MACHINES:
-        rows = [_row(each, known) | _released(each, wish.archive) for known, group in found for each in group]
-        return render(rows, wish.format)
+    if request.format in FOR_MACHINES:
+        rows = [_row(each, known) | _released(each, request.archive) for known, group in found for each in group]
+        return render(rows, request.format)
     several = len(found) > 1
     if several:
         trains = sum(group[0].feasible for _, group in found)
-        answer = f"{trains} of {len(found)} models train on {wish.where}{machine.gpus} x {machine.gpu.name}."
+        answer = f"{trains} of {len(found)} models train on {request.where}{machine.gpus} x {machine.gpu.name}."
     else:
         answer = _sentence(found[0][1], found[0][0])
-    first = several and not wish.every
+    first = several and not request.every
     trained = [group[:1] if first else [each for each in group if each.feasible] or group[:1] for _, group in found]
     lines = [each for group in trained for each in group]
     signs = report.signs(each.origin for each in lines)
@@ -236,12 +236,12 @@ def _predicted(wish: _Wish) -> str:
         notes.append(machine.gpu.note)
     elif not several and found[0][1][0].bounds:
         notes.append("8 of 10 unseen cells and trials lie in such an interval as is in brackets.")
-    table = [line | _released(each, wish.archive) for line, each in zip(_lines(lines, several), lines, strict=True)]
-    return people(answer, table, notes, wish.format, wish.every)
+    table = [line | _released(each, request.archive) for line, each in zip(_lines(lines, several), lines, strict=True)]
+    return people(answer, table, notes, request.format, request.every)
 
 
 def _instead(each: SettingsDays) -> str:
-    """Return what a prediction that trains does otherwise than asked; empty where it does as wish."""
+    """Return what a prediction that trains does otherwise than asked; empty where it does as asked."""
     return each.forecast.reason if each.forecast and each.forecast.feasible else ""
 
 
@@ -254,45 +254,47 @@ def _released(each: SettingsDays, archive: Archive | None) -> dict[str, Any]:
     return {"released_days": archive.days.get(key) if machine.nodes == 1 else None}
 
 
-def _beside(wish: _Wish, runs: Joined) -> str:
+def _beside(request: _Request, runs: Joined) -> str:
     """Return the trials measured on this machine, each with its prediction by the traces of its run's stack; where
     another number of its GPUs was measured, its predictions corrected by that."""
-    machine, ids = wish.machine, {recipe.id for recipe in wish.wanted}
+    machine, ids = request.machine, {recipe.id for recipe in request.wanted}
     found, rows = list[Comparison](), list[dict[str, Any]]()
     sources: dict[str, list[str]] = {}
     for run in runs.runs:
         stack = traces.nearest(run.environment.packages or {})
         of_it = [record for record in run.records if record.recipe in ids and record.origin == "measured"]
-        there = compared_trials(of_it, wish.device, machine, wish.fitted, stack)
+        there = compared_trials(of_it, request.device, machine, request.fitted, stack)
         found += there
         rows += [report.beside_row(each, stack) for each in there]
         if there:
             sources.setdefault(report.from_traces(stack), []).append(str(run.folder))
     if not found and machine.probed is None and machine.nodes == 1:
-        corrected = {each.recipe for each in runs.records if each.device == wish.device and each.like_papers} & ids
+        corrected = {each.recipe for each in runs.records if each.device == request.device and each.like_papers} & ids
         if corrected:
-            return _predicted(replace(wish, wanted=[each for each in wish.wanted if each.id in corrected]))
+            return _predicted(replace(request, wanted=[each for each in request.wanted if each.id in corrected]))
     if not found:
         ran = dict[str, dict[str, None]]()
         for each in runs.records:
             ran.setdefault(each.machine, {})[each.recipe] = None
         had = "; ".join(f"{', '.join(ran[name])} on {name}" for name in sorted(ran))
         raise UserError(
-            f"{runs.name} has no trial of these models that ran on {wish.where}{machine.gpus} x {wish.device}: it "
-            f"has {had or 'none'}"
+            f"{runs.name} has no trial of these models that ran on {request.where}{machine.gpus} x {request.device}: "
+            f"it has {had or 'none'}"
         )
-    if wish.format in FOR_MACHINES:
-        return render(rows, wish.format)
+    if request.format in FOR_MACHINES:
+        return render(rows, request.format)
     disturbed = [each for each in found if each.record.timed and disturbance(each.record)]
     predicted_from = [
         f"{f'trials of {listing(folders)} ' if len(sources) > 1 else ''}{source}" for source, folders in sources.items()
     ]
     notes = [f"Steps are in true seconds, predicted {'; '.join(predicted_from)}."]
-    notes += _true_days(machine, {each.record.recipe for each in found}, wish.days)
+    notes += _true_days(machine, {each.record.recipe for each in found}, request.days)
     if disturbed:
         named = "; ".join(f"{each.record.id}, {disturbance(each.record)}" for each in disturbed)
         notes.append(f"Disturbed, so that they show neither the GPU's speed nor what fits: {named}.")
-    return people(accuracy_text(found), [report.beside_line(each) for each in found], notes, wish.format, wish.every)
+    return people(
+        accuracy_text(found), [report.beside_line(each) for each in found], notes, request.format, request.every
+    )
 
 
 def _true_days(machine: Machine, recipes: Iterable[str], asked: DaysAsked) -> list[str]:

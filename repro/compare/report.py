@@ -147,10 +147,10 @@ def report(
         return prose(line, format)
     changed = [f"{_name(each)}: {found}" for each in compared for found in each.changes]
     versions = [f"{each.what} {each.before} to {each.after}" for each in environment if each.before and each.after]
-    told = [*_reasons(each for each in compared if each.status != "unchanged")[:1], *notes]
-    if (differing := [*changed, *versions]) and len(told) < MOST_NOTES:
-        told.append(f"Also different: {listing(differing[:_FEW])}{'' if every else '; --all shows all'}.")
-    parts = [people(line, shown(_COLUMNS, compared), told, format, every)]
+    shown_notes = [*_reasons(each for each in compared if each.status != "unchanged")[:1], *notes]
+    if (differing := [*changed, *versions]) and len(shown_notes) < MOST_NOTES:
+        shown_notes.append(f"Also different: {listing(differing[:_FEW])}{'' if every else '; --all shows all'}.")
+    parts = [people(line, shown(_COLUMNS, compared), shown_notes, format, every)]
     if not every:
         return parts[0]
     title = (lambda text: f"## {text}") if format == "markdown" else str.upper

@@ -162,7 +162,7 @@ def differences(before: Side, after: Side) -> list[Difference]:
             pair = old.get(what, ()), new.get(what, ())
             one_sided = describe is _machine and not all(pair)
             if len(pair[0]) > 1 or (pair[0] != pair[1] and not one_sided):
-                found.append(Difference(what, *("; ".join(said) if said else None for said in pair)))
+                found.append(Difference(what, *("; ".join(texts) if texts else None for texts in pair)))
     return found
 
 

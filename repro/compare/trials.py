@@ -184,7 +184,7 @@ def _failed(side: Sequence[Record]) -> str:
         if not record.timed:
             reasons.setdefault(record.status, []).append(record.reason or "no reason recorded")
     count = (lambda number: f"{number} of {len(side)} processes ") if len(side) > 1 else lambda number: ""
-    return ", ".join(f"{count(len(said))}{status}: {mode(sorted(said))}" for status, said in sorted(reasons.items()))
+    return ", ".join(f"{count(len(texts))}{status}: {mode(sorted(texts))}" for status, texts in sorted(reasons.items()))
 
 
 def _all_discarded(side: Sequence[Record]) -> str:
@@ -250,7 +250,7 @@ def _another_recipe(before: Sequence[Record], after: Sequence[Record]) -> str:
         ),
     }
     for what, take in takes.items():
-        values = [sorted({str(said) for said in map(take, side) if said is not None}) for side in (before, after)]
+        values = [sorted({str(value) for value in map(take, side) if value is not None}) for side in (before, after)]
         if all(values) and (values[0] != values[1] or len(values[0]) > 1):
             return f"another recipe: {what} {' or '.join(values[0])}, then {' or '.join(values[1])}"
     return ""

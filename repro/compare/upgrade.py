@@ -118,20 +118,20 @@ class Check:
 
     def _sample(self) -> None:
         """Measure pair by pair what every trial still needs."""
-        told = 0
+        reported = 0
         while self.complete and (waiting := self._waiting()):
             number = min(waiting.values())
-            for earlier in range(told, number):
+            for earlier in range(reported, number):
                 self.tell(pair_of(earlier), None)
             began = time.monotonic()
             self.complete = began + self._longest <= self._deadline
             if not self.complete:
                 return
             self._pair(number, [trial for trial, measured in waiting.items() if measured == number])
-            seconds, told = time.monotonic() - began, number + 1
+            seconds, reported = time.monotonic() - began, number + 1
             self._longest = max(self._longest, seconds)
             self.tell(pair_of(number), seconds)
-        for needless in range(told, self.pairs):
+        for needless in range(reported, self.pairs):
             self.tell(pair_of(needless), None)
 
     def _unsearched(self, arm: str) -> list[Trial]:

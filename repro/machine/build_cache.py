@@ -137,10 +137,10 @@ def packaged_compiler() -> Path | None:
 def _cuda_of_nvcc(nvcc: Path) -> tuple[int, int] | None:
     """Return the CUDA version of an nvcc; None where it does not run."""
     try:
-        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+        output = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return _version(r"release (\d+)\.(\d+)", said)
+    return _version(r"release (\d+)\.(\d+)", output)
 
 
 def cuda_of_torch() -> tuple[int, int] | None:

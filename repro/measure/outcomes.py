@@ -74,10 +74,10 @@ def fail(record: Record, status: Status, failure: RankOutcome, at: str = "") -> 
     """Give the record a status that is not `ok`. `at` says when the host's memory ran out, unless at a micro batch of
     1."""
     record.status, record.host_ran_out = status, failure.of_host
-    said = full_gpu(failure)
+    states = full_gpu(failure)
     if status == "out_of_memory" and failure.of_host and (memory := gpu_memory(failure)):
-        said = [memory]  # records that the host has a GPU
-    record.observed.gpu_state = [*said] or None
+        states = [memory]  # records that the host has a GPU
+    record.observed.gpu_state = [*states] or None
     record.remedy = REMEDIES["host" if failure.of_host else status]
     record.reason = NOT_EVEN_1 if status == "out_of_memory" else failure.error
     if at and failure.of_host:

@@ -77,9 +77,9 @@ def _refuse_slow_scan(rank: Rank, model: Recipe, wanted: Settings) -> None:
     """Raise WrongWrapperError where a slow path would run in place of the model's kernels, before that can run out of
     memory."""
     if rank.cuda and wanted.free_lunch and (kernels := model.kernels) is not None and not kernels.run():
-        said = kernels.import_errors()
+        errors = kernels.import_errors()
         raise engine.WrongWrapperError(
-            f"asked for {model.name}'s custom kernels, its slow reference path runs ({said})"
+            f"asked for {model.name}'s custom kernels, its slow reference path runs ({errors})"
         )
 
 
