@@ -402,7 +402,7 @@ def test_a_limit_of_a_ranks_memory_is_at_most_what_one_rank_can_have(
 @pytest.mark.parametrize("command", HELP)
 def test_no_command_drops_the_first_of_two_values_of_an_option_without_a_word(command: str) -> None:
     for action in parser(command)._actions:
-        several = action.dest in ("measured", "own", "survey", "name")
+        several = action.dest in ("measured", "custom_methods", "survey", "name")
         if not action.option_strings or action.nargs == 0 or several:
             continue
         option, value = max(action.option_strings, key=len), next(iter(action.choices or ["vit"]))

@@ -99,7 +99,7 @@ class Asked(Devices):
         f"how far days may be off the printed ones, relative (default {TOLERANCE})", "X", _tolerance, default=TOLERANCE
     )
     by: Clock = by_option(printed=False)
-    own: tuple[str, ...] = several(
+    custom_methods: tuple[str, ...] = several(
         "also measure with this method of your own, against the same settings without it; several times for several, "
         "FILE.py:A+B for both together (without --methods: free lunch alone); see docs/own-model.md. attention=flash: "
         "the attention kernel of free lunch, in place of sdpa",
@@ -216,7 +216,7 @@ def parsed(asked: Asked, node: Node | None = None) -> Request:
             raise UserError(
                 f"--project {','.join(map(str, asked.project))}: all of them are measured here; leave it out"
             )
-    return Request(options, devices, methods_of(_kernel_and_methods(asked.own)[1])[1], asked.out)
+    return Request(options, devices, methods_of(_kernel_and_methods(asked.custom_methods)[1])[1], asked.out)
 
 
 def options_of(asked: Asked, cuda: bool, counts: tuple[int, ...], nodes: int) -> Options:
@@ -224,7 +224,7 @@ def options_of(asked: Asked, cuda: bool, counts: tuple[int, ...], nodes: int) ->
     wrong with them on any machine."""
     if asked.words and not asked.words[0].startswith("-"):
         raise UserError(f"{asked.words[0]}: expected options; behind -- stand those of pytest, such as -- -k vit")
-    kernel, own = _kernel_and_methods(asked.own)
+    kernel, method_files = _kernel_and_methods(asked.custom_methods)
     methods, parts = asked.methods
     options = Options(
         models=models.listed(asked.models),
@@ -241,7 +241,7 @@ def options_of(asked: Asked, cuda: bool, counts: tuple[int, ...], nodes: int) ->
         search=asked.search,
         clock=asked.by,
         projected=asked.project,
-        added=methods_of(own)[0],
+        added=methods_of(method_files)[0],
         micro_batch=asked.micro_batches,
         parts=parts,
         repeat=asked.repeat,

@@ -30,7 +30,7 @@ class Job:
     `world` are never started, and collectives return at once; `set_aside` are bytes of each GPU that they leave free.
     The sender fills in the rest: `world` counts the ranks of all nodes, `ranks` those forked here, from number `first`
     on; they meet at `rendezvous`: a file's absolute path on one machine, else tcp://HOST:PORT/PREFIX#ADDRESS, keys of
-    the nodes' store and this node's own address. `own` is the recipe of one's own that the arguments name. `methods`
+    the nodes' store and this node's own address. `custom_model` is the user's, which the arguments name. `methods`
     are the user's, which settings may name: the fork server's client knows their files from its command line.
     """
 
@@ -50,7 +50,7 @@ class Job:
     world: int = 0
     first: int = 0
     sent: float = field(default_factory=time.time)
-    own: CustomModel | None = None
+    custom_model: CustomModel | None = None
 
 
 @dataclass

@@ -144,10 +144,10 @@ class ForkServer:
         self.start()
         if Path(job.log).parent == self._log.parent:
             os.close(self._opened(Path(job.log)))  # the ranks open it again, following no link
-        own = custom.registered(job.arguments.get("recipe", ""))
+        model = custom.registered(job.arguments.get("recipe", ""))
         with self._talking() as pipe:
             interleaved = job.scheduler is not None
-            pipe.send(replace(job, methods=self.methods, own=own, scheduler=None, interleaved=interleaved))
+            pipe.send(replace(job, methods=self.methods, custom_model=model, scheduler=None, interleaved=interleaved))
             if job.scheduler is not None:
                 assert self._process is not None
                 with job.scheduler.pipe() as theirs:

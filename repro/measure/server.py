@@ -77,8 +77,8 @@ def _rank_process(
                 methods=job.methods,
             )
             rank.prepare(job.memory, job.set_aside)
-            if job.own is not None:
-                custom.register(job.own)
+            if job.custom_model is not None:
+                custom.register(job.custom_model)
             module, function = job.call.split(":")
             value = getattr(importlib.import_module(module), function)(rank, **job.arguments)
             pipe.send({"status": "ok", "value": value})
